@@ -184,8 +184,9 @@ func (s *Server) shutDown(cancelRequests func()) error {
 	if err := s.http.Shutdown(ctx); err != nil && ctx.Err() != nil {
 		s.log.Warn().Int64("requests", s.running.Load()).Dur("after", s.cfg.DrainTimeout).Msg("drain time is over, closing connections")
 	}
-	cancelRequests()
+	// Connections first: a handler that returns because its context ended must not be taken for an empty answer.
 	_ = s.http.Close()
+	cancelRequests()
 	deadline := time.NewTimer(closeTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond) // a signal may come before the last counter falls
