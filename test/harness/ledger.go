@@ -3,7 +3,7 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -64,23 +64,24 @@ func (l *Ledger) Count(f Fate) (n int) {
 // ledgerValue makes the value of a record: JSON with key, sequence number, size, and filler derived from them. About
 // half of the filler is noise, so that compression has work like that of real records.
 func ledgerValue(key string, seq, size int) string {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s/%d", key, seq)
-	x := h.Sum64()
-	var b strings.Builder
-	fmt.Fprintf(&b, `{"k":%q,"s":%d,"n":%d,"f":"`, key, seq, size)
-	for b.Len() < size-2 {
+	x := uint64(seq)*0x9e3779b97f4a7c15 + 1
+	for i := range len(key) {
+		x = (x ^ uint64(key[i])) * 0x100000001b3
+	}
+	b := make([]byte, 0, size+48)
+	b = append(strconv.AppendQuote(append(b, `{"k":`...), key), `,"s":`...)
+	b = append(strconv.AppendInt(b, int64(seq), 10), `,"n":`...)
+	b = append(strconv.AppendInt(b, int64(size), 10), `,"f":"`...)
+	for len(b) < size-2 {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		fmt.Fprintf(&b, "%016x", x)
-		b.WriteString(" the quick fox ")
+		b = append(strconv.AppendUint(b, x|1<<63, 16), " the quick fox "...)
 	}
-	b.WriteString(`"}`)
-	return b.String()
+	return string(append(b, `"}`...))
 }
 
-// Report is what Check found. Each of the first five must be empty, whatever happened to the broker.
+// Report is what a Checker found. Each of the first five must be empty, whatever happened to the broker.
 type Report struct {
 	Lost       []string // acknowledged and not stored
 	Twice      []string // stored more than once
