@@ -2,12 +2,15 @@ package discovery_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"testing"
 
 	"github.com/skeinmq/skein/internal/discovery"
+	"github.com/skeinmq/skein/internal/token"
 	"github.com/skeinmq/skein/internal/topology"
+	"pgregory.net/rapid"
 )
 
 // docs/wire.md 2.1: the body of one broker, byte by byte.
@@ -38,6 +41,57 @@ func TestNamesAreInRingOrder(t *testing.T) {
 	}
 }
 
+func pods(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("skein-%d.skein.prod", i)
+	}
+	return list
+}
+
+// docs/wire.md 2.1: baseName and serviceName are there when each host is made of them.
+func TestBaseAndServiceName(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		hosts         []string
+		base, service string
+	}{
+		{"pods of a StatefulSet", pods(12), "skein-", "skein.prod"},
+		{"one pod", pods(1), "skein-", "skein.prod"},
+		{"addresses", []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"}, "", ""},
+		{"an address that looks numbered", []string{"10.0.0.1"}, "", ""},
+		{"pods without a service", []string{"skein-0", "skein-1"}, "", ""},
+		{"pods of two services", []string{"skein-0.a", "skein-1.b"}, "", ""},
+		{"pods in another order", []string{"skein-1.a", "skein-0.a"}, "", ""},
+	} {
+		a := discovery.Cluster{Hosts: tc.hosts}.Answer(discovery.Ports{})
+		if a.BaseName != tc.base || a.ServiceName != tc.service || a.Length != len(tc.hosts) || len(a.Names) != a.Length {
+			t.Errorf("%s: %+v", tc.name, a)
+		}
+	}
+}
+
+// Clients that build hosts from base and service name find the same ones as those that read names, whose i-th has the
+// i-th token of the ring (R1, R2).
+func TestNamesFollowTheRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 100).Draw(t, "brokers")
+		a := discovery.Cluster{Hosts: pods(n)}.Answer(discovery.Ports{})
+		var last token.Token
+		for i, name := range a.Names {
+			ordinal := slices.Index(pods(n), name)
+			if want := fmt.Sprintf("%s%d.%s", a.BaseName, ordinal, a.ServiceName); name != want {
+				t.Fatalf("host %q is not built as %q", name, want)
+			}
+			tok := token.OfOrdinal(ordinal)
+			if i > 0 && tok <= last {
+				t.Fatalf("name %d is of token %d after %d", i, tok, last)
+			}
+			last = tok
+		}
+	})
+}
+
 func TestListsThatCannotBe(t *testing.T) {
 	for name, c := range map[string]struct {
 		self  topology.Ordinal
@@ -48,9 +102,20 @@ func TestListsThatCannotBe(t *testing.T) {
 		"negative ordinal":      {-1, []string{"a"}},
 		"a host twice":          {0, []string{"a", "b", "a"}},
 		"an empty entry":        {0, []string{"a", ""}},
+		"a port":                {0, []string{"a:9250"}},
+		"a space":               {0, []string{"a b"}},
+		"too many":              {0, make([]string, token.MaxSize+1)},
 	} {
 		if _, err := discovery.NewStatic(c.self, c.hosts); !errors.Is(err, topology.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHostsThatCanBe(t *testing.T) {
+	for _, host := range []string{"localhost", "127.0.0.1", "::1", "fe80::1%eth0", "skein-0.skein.default.svc.cluster.local", "my_host"} {
+		if _, err := discovery.NewStatic(0, []string{host}); err != nil {
+			t.Errorf("%q is refused: %v", host, err)
 		}
 	}
 }

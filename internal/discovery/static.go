@@ -3,7 +3,9 @@ package discovery
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/skeinmq/skein/internal/token"
 	"github.com/skeinmq/skein/internal/topology"
@@ -41,18 +43,21 @@ type Static struct {
 }
 
 // NewStatic makes a Static for the broker self of hosts, given in ordinal order. Errors wrap topology.ErrInvalid: the list
-// is empty, repeats a host, or has no entry for self.
+// is empty or too long, repeats a host, names one with a port or one that cannot be, or has no entry for self.
 func NewStatic(self topology.Ordinal, hosts []string) (*Static, error) {
 	if len(hosts) == 0 {
 		return nil, fmt.Errorf("%w brokers: the list is empty; it names each host in ordinal order", topology.ErrInvalid)
+	}
+	if len(hosts) > token.MaxSize {
+		return nil, fmt.Errorf("%w brokers: the list has %d hosts; allowed are 1 to %d", topology.ErrInvalid, len(hosts), token.MaxSize)
 	}
 	if self < 0 || int(self) >= len(hosts) {
 		return nil, fmt.Errorf("%w ordinal: %d; the list of brokers has 0 to %d", topology.ErrInvalid, self, len(hosts)-1)
 	}
 	seen := map[string]int{}
 	for i, h := range hosts {
-		if h == "" {
-			return nil, fmt.Errorf("%w brokers: entry %d is empty", topology.ErrInvalid, i)
+		if err := checkHost(h); err != nil {
+			return nil, fmt.Errorf("%w brokers: entry %d: %w", topology.ErrInvalid, i, err)
 		}
 		if first, ok := seen[h]; ok {
 			return nil, fmt.Errorf("%w brokers: %s is both entry %d and entry %d", topology.ErrInvalid, h, first, i)
@@ -60,6 +65,21 @@ func NewStatic(self topology.Ordinal, hosts []string) (*Static, error) {
 		seen[h] = i
 	}
 	return &Static{self: self, cluster: Cluster{Epoch: 1, Hosts: append([]string(nil), hosts...)}}, nil
+}
+
+// checkHost refuses what is neither a host name nor an address.
+func checkHost(h string) error {
+	if _, err := netip.ParseAddr(h); err == nil {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(h); err == nil {
+		return fmt.Errorf("%q has a port; ports are settings of their own, the same on every broker", h)
+	}
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
+	if h == "" || len(h) > 253 || strings.Trim(h, allowed) != "" {
+		return fmt.Errorf("%q is neither a host name nor an address", h)
+	}
+	return nil
 }
 
 // Self is the ordinal of this broker.
