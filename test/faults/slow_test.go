@@ -133,7 +133,7 @@ func TestSlowReaderSlowsNobody(t *testing.T) {
 		if read := stop(); read == 0 || read > 60 {
 			t.Errorf("a slow reader read %d bytes", read)
 		}
-		b.Must(t, 200, "POST", harness.ConsumePort, fmt.Sprintf("/v1/consumer/goodbye?consumerId=slow%d", i), "")
+		b.Must(t, 200, "POST", harness.ConsumePort, fmt.Sprintf("/v1/consumer/goodbye?commit=false&consumerId=slow%d", i), "")
 	}
 	harness.Eventually(t, 30*time.Second, "the member that is left is given all", func() bool {
 		records, _, err := b.Poll("fast", "wait=500ms")
