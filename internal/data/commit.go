@@ -1,0 +1,505 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/skeinmq/skein/internal/recordbatch"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+// Append is one chunk of a round. Commit sets Base, the offset that its first record has got, and Err.
+type Append struct {
+	Log      topology.LogID
+	Version  topology.Version // generation that appends; never below that of what the log holds
+	Batch    []byte           // one whole, sealed batch; Commit writes offset and version into it
+	Internal bool             // positions and topics: may use the room that produce must leave (docs/design.md, section 5)
+
+	Base topology.Offset
+	Err  error
+}
+
+// part is the share of one log in a round.
+type part struct {
+	l       *log
+	seg     *segment
+	handle  *handle // acquired
+	isNew   bool    // seg is not part of the log yet
+	pos     int64   // where the chunks go in seg
+	size    int64
+	next    topology.Offset // behind the last chunk
+	appends []*Append
+	heads   []recordbatch.Header
+	bufs    [][]byte
+	err     error
+}
+
+var errClosed = errors.New("the store is closed")
+
+// Commit appends the chunks of a round, each log's in the order given, and returns when they are durable by the flush
+// policy. The high watermarks have moved then. Err of each is nil or wraps
+//
+//   - topology.ErrDiskFull: not written, there is no room (P5);
+//   - topology.ErrUnavailable: not written, the log or the store cannot be written to now and is being repaired;
+//   - topology.ErrUnknownTopic: not written, the topic was dropped;
+//   - topology.ErrOutcomeUnknown: a write or flush failed midway. The chunk is not served in this run; whether a later
+//     one finds it is open.
+//   - recordbatch.ErrCorrupt: not written, Batch is no batch.
+//
+// Chunks of one log stand or fall together. Commit does not keep round or the batches.
+func (s *Store) Commit(round []*Append) {
+	if len(round) == 0 {
+		return
+	}
+	began := time.Now()
+	s.commitMu.Lock()
+	if err := s.ready(round); err != nil {
+		s.commitMu.Unlock()
+		for _, a := range round {
+			a.Err = err
+		}
+		return
+	}
+	s.gather(round)
+	s.admit()
+	for i := range s.parts {
+		if p := &s.parts[i]; p.err == nil {
+			p.err = s.prepare(p)
+		}
+	}
+	for i := range s.parts {
+		if p := &s.parts[i]; p.err == nil {
+			p.err = s.write(p)
+		}
+	}
+	if s.cfg.Flush == FlushAlways {
+		s.seal()
+	}
+	for i := range s.parts {
+		if p := &s.parts[i]; p.err == nil {
+			s.publish(p)
+		}
+	}
+	s.finish()
+	s.commitMu.Unlock()
+	s.metrics.commits.Observe(time.Since(began).Seconds())
+	s.announce(round)
+}
+
+// ready refuses a round while the store cannot write, and makes sure that the journal takes it. The caller holds
+// commitMu, which is given up while a checkpoint makes room.
+func (s *Store) ready(round []*Append) error {
+	var need int64 = recordHeaderSize
+	for _, a := range round {
+		need += int64(len(a.Batch)) + entrySize
+	}
+	for {
+		switch {
+		case s.closed:
+			return fmt.Errorf("%w: %w", topology.ErrUnavailable, errClosed)
+		case s.broken != nil:
+			return fmt.Errorf("%w: the commit journal has failed: %w", topology.ErrUnavailable, s.broken)
+		case s.cfg.Flush != FlushAlways:
+			return nil
+		}
+		n := need
+		if n > s.journal.maxRecord() {
+			n = recordHeaderSize + int64(len(round))*entrySize // only places go into the journal
+		}
+		if n > s.journal.size-journalFileStart {
+			return fmt.Errorf("%w: a round of %d chunks does not fit into the commit journal", topology.ErrUnavailable, len(round))
+		}
+		active := s.journal.active
+		if s.journal.room(n) {
+			if s.journal.active != active {
+				nudge(s.kick)
+			}
+			return nil
+		}
+		s.metrics.journalWaits.Inc()
+		s.commitMu.Unlock()
+		err := s.checkpoint(false)
+		s.commitMu.Lock()
+		if err != nil {
+			return fmt.Errorf("%w: the commit journal is full and cannot be checkpointed: %w", topology.ErrUnavailable, err)
+		}
+	}
+}
+
+// gather sorts the chunks by log into parts.
+func (s *Store) gather(round []*Append) {
+	s.parts = s.parts[:0]
+	for _, a := range round {
+		a.Base, a.Err = 0, nil
+		h, err := recordbatch.Check(a.Batch)
+		if err == nil && h.Size() != len(a.Batch) {
+			err = fmt.Errorf("%w: %d bytes given, the header says %d", recordbatch.ErrCorrupt, len(a.Batch), h.Size())
+		}
+		if err != nil {
+			a.Err = fmt.Errorf("append to %s: %w", a.Log, err)
+			continue
+		}
+		l := s.logFor(a.Log)
+		if l == nil || l.gone {
+			a.Err = fmt.Errorf("append to %s: %w", a.Log, topology.ErrUnknownTopic)
+			continue
+		}
+		if l.slot == 0 {
+			s.addPart(l)
+		}
+		p := &s.parts[l.slot-1]
+		p.appends = append(p.appends, a)
+		p.heads = append(p.heads, h)
+		p.size += int64(len(a.Batch))
+	}
+}
+
+// addPart begins the part of a log, reusing what an earlier round left.
+func (s *Store) addPart(l *log) {
+	if n := len(s.parts); n < cap(s.parts) {
+		s.parts = s.parts[:n+1]
+		p := &s.parts[n]
+		*p = part{appends: p.appends[:0], heads: p.heads[:0], bufs: p.bufs[:0]}
+	} else {
+		s.parts = append(s.parts, part{})
+	}
+	s.parts[len(s.parts)-1].l = l
+	l.slot = len(s.parts)
+}
+
+// admit refuses what there is no room for (P5): produce below the reserve, anything when not even the reserve helps.
+func (s *Store) admit() {
+	var produce, internal int64
+	for i := range s.parts {
+		if p := &s.parts[i]; p.internal() {
+			internal += p.size
+		} else {
+			produce += p.size
+		}
+	}
+	var noProduce, noInternal error
+	if produce > 0 {
+		noProduce = s.room.admit(produce + internal)
+	}
+	if internal > 0 {
+		noInternal = s.room.ensure(internal)
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		if err := noProduce; p.internal() {
+			p.err = noInternal
+		} else {
+			p.err = err
+		}
+	}
+}
+
+// internal says whether all chunks of a part may use the reserve.
+func (p *part) internal() bool {
+	for _, a := range p.appends {
+		if !a.Internal {
+			return false
+		}
+	}
+	return true
+}
+
+// prepare chooses the segment of a part, rolling where it is due, and opens it.
+func (s *Store) prepare(p *part) error {
+	l := p.l
+	if l.failed != nil {
+		return fmt.Errorf("append to %s: %w: being repaired: %w", l.id, topology.ErrUnavailable, l.failed)
+	}
+	version := topology.Version(0)
+	for _, a := range p.appends {
+		version = max(version, a.Version)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := s.load(l); err != nil {
+		return fmt.Errorf("append to %s: %w: %w", l.id, topology.ErrUnavailable, err)
+	}
+	for _, a := range p.appends {
+		if a.Version != version || version < l.stretches.last() {
+			return fmt.Errorf("append to %s: %w: at version %d, the log is at %d", l.id, topology.ErrUnavailable, a.Version, l.stretches.last())
+		}
+	}
+	if n := len(l.segs); n > 0 && !s.mustRoll(l, l.segs[n-1], p.size) {
+		p.seg = l.segs[n-1]
+		p.pos = p.seg.size
+	} else {
+		p.seg, p.isNew = &segment{base: l.end, first: noTime, max: noTime}, true
+	}
+	var err error
+	if p.isNew {
+		p.handle, err = s.create(l, p.seg)
+	} else {
+		p.handle, err = s.files.acquire(p.seg, s.paths.file(l.id, p.seg.base, segmentExt), false)
+	}
+	if err != nil {
+		return notWritten(l, err)
+	}
+	return nil
+}
+
+// mustRoll says whether n more bytes go to a new segment. The caller holds l.mu.
+func (s *Store) mustRoll(l *log, seg *segment, n int64) bool {
+	if l.roll {
+		return true
+	}
+	if seg.size == 0 {
+		return false
+	}
+	bytes, age := s.segmentLimits(l.id.Topic)
+	if seg.size+n > bytes {
+		return true
+	}
+	first := l.last.first
+	return first != noTime && s.cfg.Now().UnixMilli()-first >= age.Milliseconds()
+}
+
+// segmentLimits are the size and age at which segments of a topic roll. Retention removes whole segments, so they are kept
+// to a quarter of what it keeps.
+func (s *Store) segmentLimits(topic [16]byte) (int64, time.Duration) {
+	const smallest = 64 << 10
+	bytes, age := s.cfg.SegmentBytes, s.cfg.SegmentAge
+	p, ok := s.cfg.Policy(topic)
+	if !ok {
+		return bytes, age
+	}
+	if p.SegmentBytes > 0 {
+		bytes = min(p.SegmentBytes, maxSegmentBytes)
+	}
+	if p.SegmentAge > 0 {
+		age = p.SegmentAge
+	}
+	if p.RetentionBytes > 0 {
+		bytes = min(bytes, max(p.RetentionBytes/4, smallest))
+	}
+	if p.RetentionAge > 0 {
+		age = min(age, max(p.RetentionAge/4, time.Second))
+	}
+	return bytes, age
+}
+
+// create makes the file of a new segment, and the directory of its log where there is none.
+func (s *Store) create(l *log, seg *segment) (*handle, error) {
+	seg.fresh = true
+	if len(l.segs) == 0 {
+		if err := s.fs.MkdirAll(s.paths.log(l.id)); err != nil {
+			return nil, err
+		}
+		l.newDir = true
+	}
+	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), true)
+	if err != nil {
+		return nil, err
+	}
+	h.idx.mu.Lock()
+	h.idx.loaded = true
+	h.idx.mu.Unlock()
+	return h, nil
+}
+
+// notWritten tells an append that failed before anything could count.
+func notWritten(l *log, err error) error {
+	if full(err) {
+		return fmt.Errorf("append to %s: %w: %w", l.id, topology.ErrDiskFull, err)
+	}
+	return fmt.Errorf("append to %s: %w: %w", l.id, topology.ErrUnavailable, err)
+}
+
+// full says whether err means that the disk has no room.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// write gives the chunks of a part their offsets and writes them behind the last committed chunk of their segment. A
+// chunk that fails here is not in the journal, so it counts as not written: what the file holds of it is cut off again.
+func (s *Store) write(p *part) error {
+	l := p.l
+	l.mu.Lock()
+	p.next = l.end
+	v := view{seg: p.seg, base: p.seg.base, handle: p.handle, size: p.seg.size, until: l.end, end: l.end, stretches: l.stretches}
+	l.mu.Unlock()
+	if _, err := s.entries(l, v); err != nil {
+		return notWritten(l, err)
+	}
+	for i, a := range p.appends {
+		a.Base = p.next
+		recordbatch.SetPosition(a.Batch, a.Base, a.Version)
+		p.heads[i].BaseOffset, p.heads[i].Version = a.Base, a.Version
+		p.next = p.heads[i].Next()
+		p.bufs = append(p.bufs, a.Batch)
+	}
+	err := p.handle.WriteV(p.bufs, p.pos)
+	if err == nil {
+		return nil
+	}
+	s.metrics.failures.Inc()
+	cut := p.handle.Truncate(p.pos)
+	if cut != nil || !full(err) {
+		s.fail(l, errors.Join(err, cut))
+	}
+	if cut != nil && s.cfg.Flush == FlushInterval {
+		return fmt.Errorf("append to %s: %w: %w", l.id, topology.ErrOutcomeUnknown, err)
+	}
+	return notWritten(l, err)
+}
+
+// seal writes the round to the journal and flushes it.
+func (s *Store) seal() {
+	var total int64 = recordHeaderSize
+	for i := range s.parts {
+		if p := &s.parts[i]; p.err == nil {
+			total += p.size + entrySize
+		}
+	}
+	if total == recordHeaderSize {
+		return
+	}
+	kind := byte(kindChunks)
+	if total > s.journal.maxRecord() {
+		kind = kindExtents
+		for i := range s.parts {
+			if p := &s.parts[i]; p.err == nil {
+				p.err = s.flushPart(p)
+			}
+		}
+	}
+	j := s.journal
+	j.begin()
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.err != nil {
+			continue
+		}
+		j.meta = appendJournalEntry(j.meta, journalEntry{
+			log: p.l.id, segment: p.seg.base, pos: p.pos, first: p.appends[0].Base, next: p.next, version: p.appends[0].Version, size: int32(p.size),
+		})
+		if kind == kindChunks {
+			for _, a := range p.appends {
+				j.bufs = append(j.bufs, a.Batch)
+			}
+		}
+	}
+	if len(j.meta) == recordHeaderSize {
+		return
+	}
+	if err := j.commit(kind); err != nil {
+		s.breakDown(err)
+	}
+}
+
+// flushPart makes the chunks of a part durable in their segment. A failure leaves the log to be repaired; the chunks do
+// not count, as no journal record names them.
+func (s *Store) flushPart(p *part) error {
+	err := p.handle.Sync()
+	if err == nil && p.seg.fresh {
+		err = s.syncDirs(p.l)
+	}
+	if err != nil {
+		s.metrics.failures.Inc()
+		s.fail(p.l, err)
+		return notWritten(p.l, err)
+	}
+	return nil
+}
+
+// breakDown ends the round whose journal record failed: its outcome is unknown, and the store takes no more until Repair
+// has cut the round off and made the journal anew.
+func (s *Store) breakDown(err error) {
+	s.metrics.failures.Inc()
+	s.logger.Error().Err(err).Msg("commit journal failed: appends are refused until the store has checked itself")
+	s.broken = err
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.err == nil {
+			s.fail(p.l, err)
+			p.err = fmt.Errorf("append to %s: %w: %w", p.l.id, topology.ErrOutcomeUnknown, err)
+		}
+	}
+	nudge(s.mend)
+}
+
+// fail makes a log refuse appends until Repair has written it again and checked it.
+func (s *Store) fail(l *log, err error) {
+	if l.failed == nil {
+		s.failing = append(s.failing, l)
+		s.logger.Error().Err(err).Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).
+			Msg("log failed: it takes no appends until it is repaired")
+	}
+	l.failed = err
+	s.markDirty(l)
+	nudge(s.mend)
+}
+
+// publish shows the chunks of a part to readers.
+func (s *Store) publish(p *part) {
+	l := p.l
+	interval := int64(s.cfg.IndexInterval)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.isNew {
+		l.attach(p.seg)
+		l.roll = false
+	}
+	p.handle.idx.mu.Lock()
+	defer p.handle.idx.mu.Unlock()
+	pos := p.pos
+	for i, h := range p.heads {
+		l.publish(p.seg, h, pos)
+		p.handle.idx.add(indexEntry{offset: h.BaseOffset, pos: pos, time: p.seg.max}, interval)
+		pos += int64(len(p.appends[i].Batch))
+	}
+	l.lsn = s.journal.lsn
+	s.markDirty(l)
+}
+
+// markDirty puts a log on the list of the next checkpoint.
+func (s *Store) markDirty(l *log) {
+	if !l.dirty {
+		l.dirty = true
+		s.dirty = append(s.dirty, l)
+	}
+}
+
+// finish hands the outcome of each part to its chunks and lets go of what the round held.
+func (s *Store) finish() {
+	for i := range s.parts {
+		p := &s.parts[i]
+		p.l.slot = 0
+		if p.handle != nil {
+			s.files.release(p.handle)
+			p.handle = nil
+		}
+		if p.isNew && p.err != nil {
+			s.files.drop(p.seg)
+		}
+		for _, a := range p.appends {
+			if a.Err = p.err; a.Err != nil {
+				a.Base = 0
+			}
+		}
+		clear(p.appends)
+		clear(p.bufs)
+		if p.err == nil {
+			s.metrics.records.Add(float64(p.next - p.heads[0].BaseOffset))
+			s.metrics.bytes.Add(float64(p.size))
+		}
+	}
+}
+
+// announce tells the listeners. Chunks of one log may be announced in several steps, each with the end so far.
+func (s *Store) announce(round []*Append) {
+	for i, a := range round {
+		if a.Err != nil || i+1 < len(round) && round[i+1].Log == a.Log && round[i+1].Err == nil {
+			continue
+		}
+		if h, err := recordbatch.ParseHeader(a.Batch); err == nil {
+			s.advanced(a.Log, h.Next())
+		}
+	}
+}

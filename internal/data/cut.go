@@ -1,0 +1,349 @@
+package data
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/google/uuid"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+// sortLogs orders ids by topic and partition.
+func sortLogs(ids []topology.LogID) {
+	sort.Slice(ids, func(i, j int) bool {
+		if c := bytes.Compare(ids[i].Topic[:], ids[j].Topic[:]); c != 0 {
+			return c < 0
+		}
+		return ids[i].Partition < ids[j].Partition
+	})
+}
+
+// SetStart moves the start of a log up (P9): reads below it are out of range, and segments that lie wholly below it are
+// removed. A start that is not above the present one changes nothing. Durable on return. Errors: start is beyond the end
+// (*OutOfRange), or the database cannot be written.
+func (s *Store) SetStart(id topology.LogID, start topology.Offset) error {
+	l := s.lookup(id)
+	if l == nil {
+		if start <= 0 {
+			return nil
+		}
+		return fmt.Errorf("set the start of %s to %d: %w", id, start, &OutOfRange{})
+	}
+	s.flushMu.Lock()
+	defer s.flushMu.Unlock()
+	return s.setStarts([]*log{l}, []topology.Offset{start})
+}
+
+// setStarts moves the starts of some logs, with one write to the database. The caller holds flushMu.
+//
+// The new start is durable before a file goes: a file that a crash brings back lies below the start and is removed again.
+func (s *Store) setStarts(logs []*log, starts []topology.Offset) error {
+	for i, l := range logs {
+		l.mu.Lock()
+		end := l.end
+		first := l.start
+		l.mu.Unlock()
+		if starts[i] > end {
+			return fmt.Errorf("set the start of %s to %d: %w", l.id, starts[i], &OutOfRange{Start: first, End: end})
+		}
+	}
+	for from := 0; from < len(logs); from += notesPerUpdate {
+		to := min(from+notesPerUpdate, len(logs))
+		err := s.kv.Update(true, func(put func(key, value []byte), _ func(key []byte)) {
+			for i := from; i < to; i++ {
+				if l := logs[i]; starts[i] > l.start {
+					put(logKey(keyStart, l.id), binary.BigEndian.AppendUint64(nil, uint64(starts[i])))
+				}
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("set the start of %d logs: %w", len(logs), err)
+		}
+	}
+	var errs []error
+	for i, l := range logs {
+		errs = append(errs, s.applyStart(l, starts[i]))
+	}
+	return errors.Join(errs...)
+}
+
+// applyStart moves the start of a log in memory and removes the segments below.
+func (s *Store) applyStart(l *log, start topology.Offset) error {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	l.mu.Lock()
+	if start <= l.start || l.gone {
+		l.mu.Unlock()
+		return nil
+	}
+	if err := s.load(l); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	l.setStart(start)
+	n := 0
+	for n < len(l.segs) && l.untilOf(n) <= start {
+		n++
+	}
+	below := l.segs[:n]
+	l.segs = l.segs[n:len(l.segs):len(l.segs)]
+	l.segCount = int32(len(l.segs))
+	for _, seg := range below {
+		l.bytes -= seg.size
+		s.metrics.retired.Add(float64(seg.size))
+	}
+	l.noteLast()
+	l.forget()
+	l.dropDamage(start)
+	l.mu.Unlock()
+	s.markDirty(l)
+	var errs []error
+	for _, seg := range below {
+		s.files.drop(seg)
+		errs = append(errs, s.removeFiles(l.id, seg.base))
+	}
+	return errors.Join(errs...)
+}
+
+// dropDamage forgets damage that lies below start. The caller holds mu.
+func (l *log) dropDamage(start topology.Offset) {
+	n := 0
+	for n < len(l.damaged) && l.damaged[n].to <= start {
+		n++
+	}
+	l.damaged = l.damaged[n:]
+}
+
+// Truncate cuts a log so that it ends at end (P4), which must be where a chunk begins. Durable on return: no crash brings
+// back what was cut. An end that is not below the present one changes nothing. Errors: end is below the start
+// (*OutOfRange) or within a chunk, or the disk or the database failed; then the log takes no appends until it is
+// repaired, and the call must be repeated.
+func (s *Store) Truncate(id topology.LogID, end topology.Offset) error {
+	l := s.lookup(id)
+	if l == nil {
+		return nil
+	}
+	s.flushMu.Lock()
+	defer s.flushMu.Unlock()
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	l.mu.Lock()
+	first, was := l.start, l.end
+	l.mu.Unlock()
+	switch {
+	case l.gone || end >= was:
+		return nil
+	case end < first:
+		return fmt.Errorf("cut %s at %d: %w", id, end, &OutOfRange{Start: first, End: was})
+	}
+	if err := s.truncate(l, end); err != nil {
+		return fmt.Errorf("cut %s at %d: %w", id, end, err)
+	}
+	return nil
+}
+
+// truncate cuts a log in four steps: what stays is flushed; the note of the shorter log, marked as being cut, becomes
+// durable, so that recovery finishes the cut and replays nothing from before it; the files are cut; the mark is taken off.
+func (s *Store) truncate(l *log, end topology.Offset) error {
+	if l.failed != nil {
+		return fmt.Errorf("%w: being repaired: %w", topology.ErrUnavailable, l.failed)
+	}
+	pos, err := s.boundary(l, end)
+	if err != nil {
+		return err
+	}
+	newest, err := s.appendTime(l, end-1)
+	if err != nil && end > l.start {
+		newest = l.newest
+	}
+	flush := l.capture()
+	s.flushAll([]*flushing{flush})
+	if flush.err != nil {
+		s.fail(l, flush.err)
+		return flush.err
+	}
+	l.newDir = false
+	l.mu.Lock()
+	beyond := l.cutAt(end, pos)
+	l.newest = newest
+	n := l.note()
+	l.mu.Unlock()
+	n.lsn = s.journal.lsn
+	l.lsn = n.lsn
+	n.cutting = true
+	delete(s.unnoted, l.id)
+	if err := s.putNote(n, l.id); err != nil {
+		s.fail(l, err)
+		return err
+	}
+	if err := s.cutFiles(l, beyond); err != nil {
+		s.fail(l, err)
+		return err
+	}
+	n.cutting = false
+	return s.putNote(n, l.id)
+}
+
+func (s *Store) putNote(n note, id topology.LogID) error {
+	return s.kv.Update(true, func(put func(key, value []byte), _ func(key []byte)) {
+		put(logKey(keyLog, id), n.encode())
+	})
+}
+
+// boundary is the position of the chunk that begins at end, within its segment.
+func (s *Store) boundary(l *log, end topology.Offset) (int64, error) {
+	v, err := s.view(l, end)
+	if err != nil {
+		return 0, err
+	}
+	if v.handle == nil {
+		return 0, errDamaged
+	}
+	defer s.files.release(v.handle)
+	place, err := s.place(l, v, end)
+	if err != nil {
+		return 0, err
+	}
+	w := v.walk(place, nil, s.cfg.IndexInterval)
+	for w.next < end {
+		h, _, err := w.peek(true)
+		if err != nil {
+			return 0, err
+		}
+		w.skip(h)
+	}
+	if w.next != end {
+		return 0, fmt.Errorf("%w: no chunk begins there", topology.ErrInvalid)
+	}
+	return w.pos, nil
+}
+
+// cutAt cuts the log in memory and returns the segments that go. The caller holds mu.
+func (l *log) cutAt(end topology.Offset, pos int64) []*segment {
+	i := l.segmentFor(end)
+	keep := i
+	if pos > 0 {
+		keep = i + 1
+		seg := l.segs[i]
+		l.bytes -= seg.size - pos
+		seg.size, seg.synced = pos, min(seg.synced, pos)
+		seg.max = noTime
+	}
+	beyond := l.segs[keep:]
+	for _, seg := range beyond {
+		l.bytes -= seg.size
+	}
+	l.segs = l.segs[:keep:keep]
+	l.segCount = int32(keep)
+	l.end = end
+	l.stretches.cut(end)
+	l.noteLast()
+	l.forget()
+	for n := len(l.damaged); n > 0 && l.damaged[n-1].to > end; n-- {
+		l.damaged = l.damaged[:n-1]
+	}
+	l.roll = false
+	return beyond
+}
+
+// cutFiles makes the files of a log as short as the log is.
+func (s *Store) cutFiles(l *log, beyond []*segment) error {
+	for _, seg := range beyond {
+		s.files.drop(seg)
+		if err := s.removeFiles(l.id, seg.base); err != nil {
+			return err
+		}
+	}
+	if len(beyond) > 0 {
+		if err := s.fs.SyncDir(s.paths.log(l.id)); err != nil {
+			return err
+		}
+	}
+	if n := len(l.segs); n > 0 {
+		return s.cutFile(l, l.segs[n-1], l.segs[n-1].size)
+	}
+	return nil
+}
+
+// DropTopic removes all logs of a topic and frees their space. No append to it is taken in this run any more, and no
+// crash brings it back. Dropping a topic that has no logs is fine.
+func (s *Store) DropTopic(topic uuid.UUID) error {
+	s.flushMu.Lock()
+	defer s.flushMu.Unlock()
+	if err := s.dropTopic(topic); err != nil {
+		return fmt.Errorf("drop topic %s: %w", topic, err)
+	}
+	return nil
+}
+
+// dropTopic first makes durable that the topic is dropped: from then on recovery removes it and replays nothing into it.
+// The mark is taken off by the checkpoint that lets go of the journal records which name it.
+func (s *Store) dropTopic(topic uuid.UUID) error {
+	logs := s.logsOf(topic)
+	if len(logs) == 0 {
+		if _, err := s.fs.ReadDir(s.paths.topic(topic)); err != nil {
+			return nil
+		}
+	}
+	err := s.kv.Update(true, func(put func(key, value []byte), _ func(key []byte)) { put(dropKey(topic), nil) })
+	if err != nil {
+		return err
+	}
+	s.forgetTopic(topic)
+	if err := s.forgetNotes(logs); err != nil {
+		return err
+	}
+	if err := s.fs.RemoveAll(s.paths.topic(topic)); err != nil {
+		return err
+	}
+	if err := s.fs.SyncDir(s.paths.logs()); err != nil {
+		return err
+	}
+	s.buried = append(s.buried, topic)
+	s.room.watch()
+	return nil
+}
+
+// forgetNotes deletes the notes of logs of a dropped topic. The mark of the drop goes later, so this need not be durable.
+func (s *Store) forgetNotes(logs []*log) error {
+	for from := 0; from < len(logs); from += notesPerUpdate {
+		err := s.kv.Update(false, func(_ func(key, value []byte), del func(key []byte)) {
+			for _, l := range logs[from:min(from+notesPerUpdate, len(logs))] {
+				del(logKey(keyLog, l.id))
+				del(logKey(keyStart, l.id))
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetTopic takes the logs of a topic out of the store. A round that is under way ends first.
+func (s *Store) forgetTopic(topic uuid.UUID) {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	logs := s.logsOf(topic)
+	s.logsMu.Lock()
+	s.dropped[topic] = struct{}{}
+	for _, l := range logs {
+		delete(s.logs, l.id)
+	}
+	s.logsMu.Unlock()
+	for _, l := range logs {
+		l.gone = true
+		delete(s.unnoted, l.id)
+		l.mu.Lock()
+		segs := l.segs
+		s.metrics.retired.Add(float64(l.bytes))
+		l.start, l.segs, l.loaded, l.last = l.end, nil, true, tail{}
+		l.mu.Unlock()
+		for _, seg := range segs {
+			s.files.drop(seg)
+		}
+	}
+}

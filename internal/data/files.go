@@ -1,0 +1,170 @@
+package data
+
+import (
+	"container/list"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+const (
+	logsDir     = "logs"
+	journalDir  = "journal"
+	reserveFile = "reserve"
+	segmentExt  = ".log"
+	indexExt    = ".index"
+)
+
+// paths knows where things are below the data folder.
+type paths struct{ root string }
+
+func (p paths) logs() string             { return filepath.Join(p.root, logsDir) }
+func (p paths) topic(t uuid.UUID) string { return filepath.Join(p.root, logsDir, t.String()) }
+func (p paths) journal() string          { return filepath.Join(p.root, journalDir) }
+
+func (p paths) journalFile(i int) string {
+	return filepath.Join(p.journal(), strconv.Itoa(i)+".journal")
+}
+
+func (p paths) log(id topology.LogID) string {
+	return filepath.Join(p.topic(id.Topic), strconv.Itoa(int(id.Partition)))
+}
+
+func (p paths) file(id topology.LogID, base topology.Offset, ext string) string {
+	return filepath.Join(p.log(id), fmt.Sprintf("%020d%s", base, ext))
+}
+
+// files keeps segment files open, at most max of them besides those in use, and closes the one used longest ago.
+type files struct {
+	fs  FS
+	max int
+
+	mu   sync.Mutex
+	open int
+	lru  list.List // of *handle with refs == 0, most recent first
+}
+
+// handle is an open segment file and its index. It is in use until released as often as acquired.
+type handle struct {
+	File
+	idx  index
+	seg  *segment
+	refs int
+	dead bool // the segment is gone: close at the last release
+	el   *list.Element
+}
+
+// acquire opens the file of seg unless it is open. With create it is made, and emptied if a failed round left one.
+func (c *files) acquire(seg *segment, name string, create bool) (*handle, error) {
+	c.mu.Lock()
+	if h := seg.handle; h != nil {
+		c.use(h)
+		c.mu.Unlock()
+		return h, nil
+	}
+	c.mu.Unlock()
+	f, err := c.openFile(name, create)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := seg.handle; h != nil { // another was faster
+		_ = f.Close()
+		c.use(h)
+		return h, nil
+	}
+	h := &handle{File: f, seg: seg, refs: 1}
+	seg.handle = h
+	c.open++
+	c.evict()
+	return h, nil
+}
+
+func (c *files) openFile(name string, create bool) (File, error) {
+	if !create {
+		return c.fs.Open(name, os.O_RDWR)
+	}
+	f, err := c.fs.Open(name, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	size, err := f.Size()
+	if err == nil && size > 0 {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// use counts one more user. The caller holds mu.
+func (c *files) use(h *handle) {
+	if h.refs == 0 {
+		c.lru.Remove(h.el)
+		h.el = nil
+	}
+	h.refs++
+}
+
+// evict closes what is too much. The caller holds mu.
+func (c *files) evict() {
+	for c.open > c.max && c.lru.Len() > 0 {
+		h := c.lru.Remove(c.lru.Back()).(*handle)
+		c.shut(h)
+	}
+}
+
+func (c *files) shut(h *handle) {
+	h.seg.handle = nil
+	c.open--
+	_ = h.Close()
+}
+
+// release ends one use.
+func (c *files) release(h *handle) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h.refs--
+	if h.refs > 0 {
+		return
+	}
+	if h.dead {
+		c.open--
+		_ = h.Close()
+		return
+	}
+	h.el = c.lru.PushFront(h)
+	c.evict()
+}
+
+// drop closes the file of seg as soon as nobody uses it; the next acquire opens it anew.
+func (c *files) drop(seg *segment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := seg.handle
+	if h == nil {
+		return
+	}
+	if h.refs == 0 {
+		c.lru.Remove(h.el)
+		c.shut(h)
+		return
+	}
+	h.dead = true
+	seg.handle = nil
+}
+
+// count is the number of open files.
+func (c *files) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}

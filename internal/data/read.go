@@ -1,0 +1,278 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/skeinmq/skein/internal/recordbatch"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+// Chunk is a chunk of a log, verified. Bytes is the whole batch, header included.
+type Chunk struct {
+	Header recordbatch.Header
+	Bytes  []byte
+}
+
+// ReadResult is what Read found.
+type ReadResult struct {
+	Chunks  []Chunk         // verified, ascending; the first holds the offset asked for, unless that is damaged
+	Next    topology.Offset // where to go on
+	Damaged []OffsetRange   // skipped here
+}
+
+// OutOfRange means that an offset is below the start or above the end of its log (P9).
+type OutOfRange struct{ Start, End topology.Offset }
+
+// Error implements error.
+func (e *OutOfRange) Error() string {
+	return fmt.Sprintf("offset is out of range: the log has %d up to %d", e.Start, e.End)
+}
+
+// Read returns whole chunks from offset from on, below the high watermark: as many as fit into maxBytes, and at least
+// one if there is any. The first may begin before from. The chunks alias buf, which is grown as needed and handed back:
+// they are valid until it is used again. At the end of the log the result is empty. Errors: *OutOfRange, or what the disk
+// said, wrapped.
+func (s *Store) Read(id topology.LogID, from topology.Offset, maxBytes int, buf []byte) (ReadResult, []byte, error) {
+	res := ReadResult{Next: from}
+	l := s.lookup(id)
+	if l == nil {
+		if from != 0 {
+			return res, buf, &OutOfRange{}
+		}
+		return res, buf, nil
+	}
+	for first := true; ; first = false {
+		v, err := s.view(l, res.Next)
+		if err != nil {
+			var out *OutOfRange
+			if errors.As(err, &out) && !first && res.Next <= out.End {
+				err = nil // the log was cut meanwhile: what was skipped so far stands
+			}
+			return res, buf, err
+		}
+		if res.Next >= v.end {
+			return res, buf, nil
+		}
+		if v.handle == nil {
+			res.skip(res.Next, v.until)
+			continue
+		}
+		buf, err = s.readSegment(l, v, &res, maxBytes, buf)
+		s.files.release(v.handle)
+		if err != nil {
+			return res, buf, fmt.Errorf("read %s at %d: %w", id, res.Next, err)
+		}
+		if len(res.Chunks) > 0 {
+			return res, buf, nil
+		}
+	}
+}
+
+// skip notes that the damaged offsets [from, to) were passed over.
+func (r *ReadResult) skip(from, to topology.Offset) {
+	from = max(from, r.Next)
+	if to > from {
+		r.Damaged = append(r.Damaged, OffsetRange{from, to})
+		r.Next = to
+	}
+}
+
+// view is what one read needs to know of a log, taken at one moment.
+type view struct {
+	seg       *segment
+	base      topology.Offset
+	handle    *handle // acquired; nil: no segment holds the offset, it is damaged up to until
+	size      int64
+	until     topology.Offset // where the segment must end
+	end       topology.Offset // of the log: the high watermark
+	stretches stretches
+	near      cursor // the nearest known place at or before the offset
+}
+
+// view looks at the segment that from falls into. The caller releases its handle.
+func (s *Store) view(l *log, from topology.Offset) (view, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if from < l.start || from > l.end {
+		return view{}, &OutOfRange{Start: l.start, End: l.end}
+	}
+	v := view{end: l.end, stretches: l.stretches}
+	if from == l.end {
+		return v, nil
+	}
+	if err := s.load(l); err != nil {
+		return view{}, err
+	}
+	i := l.segmentFor(from)
+	v.until = l.untilOf(i)
+	if i < 0 {
+		return v, nil
+	}
+	v.seg = l.segs[i]
+	v.base, v.size = v.seg.base, v.seg.size
+	if c, ok := l.seek(v.base, from); ok {
+		v.near = c
+	} else {
+		v.near = cursor{offset: v.base, base: v.base}
+	}
+	var err error
+	v.handle, err = s.files.acquire(v.seg, s.paths.file(l.id, v.base, segmentExt), false)
+	return v, err
+}
+
+// walk begins a walk through the segment of v at the place c.
+func (v view) walk(c cursor, buf []byte, step int) walk {
+	return walk{file: v.handle, size: v.size, until: v.until, stretches: v.stretches, pos: c.pos, next: c.offset, buf: buf[:0], step: step}
+}
+
+// readSegment reads from one segment into res, whose Next is the offset wanted, and moves Next on: behind the last chunk
+// read, behind damage, or to the end of the segment.
+func (s *Store) readSegment(l *log, v view, res *ReadResult, maxBytes int, buf []byte) ([]byte, error) {
+	place, err := s.place(l, v, res.Next)
+	if err != nil {
+		return buf, err
+	}
+	w := v.walk(place, buf, maxBytes)
+	total := 0
+	for total == 0 || total < maxBytes {
+		h, b, err := w.peek(total == 0)
+		if errors.Is(err, recordbatch.ErrShort) || errors.Is(err, errDamaged) && total > 0 {
+			break
+		}
+		if errors.Is(err, errDamaged) || errors.Is(err, io.EOF) {
+			if total > 0 {
+				break
+			}
+			d, err := s.pass(l, v, &w, err)
+			if err != nil {
+				return w.buf, err
+			}
+			res.skip(d.from, d.to)
+			if w.pos >= w.size {
+				res.Next = max(res.Next, v.until)
+				return w.buf, nil
+			}
+			continue
+		}
+		if err != nil {
+			return w.buf, err
+		}
+		if h.Next() > res.Next {
+			if total > 0 && total+len(b) > maxBytes {
+				break
+			}
+			res.Chunks = append(res.Chunks, Chunk{Header: h, Bytes: b})
+			res.Next = h.Next()
+			total += len(b)
+		}
+		w.skip(h)
+	}
+	l.mu.Lock()
+	l.remember(place, cursor{offset: w.next, base: v.base, pos: w.pos})
+	l.mu.Unlock()
+	return w.buf, nil
+}
+
+// pass moves w over the damage it stands at, or over what is missing at the end of its segment (cause is io.EOF), and
+// reports it.
+func (s *Store) pass(l *log, v view, w *walk, cause error) (damage, error) {
+	if errors.Is(cause, io.EOF) {
+		d := damage{from: w.next, to: w.until, base: v.base, pos: w.pos, end: w.pos}
+		w.next = w.until
+		s.reportDamage(l, d)
+		return d, nil
+	}
+	l.mu.Lock()
+	for _, d := range l.damaged {
+		if d.base == v.base && d.pos == w.pos && d.from == w.next && d.to <= w.until {
+			l.mu.Unlock()
+			w.pos, w.next = d.end, d.to
+			return d, nil
+		}
+	}
+	l.mu.Unlock()
+	entries, err := s.entries(l, v)
+	if err != nil {
+		return damage{}, err
+	}
+	d, err := w.resync(entries)
+	if err != nil {
+		return damage{}, err
+	}
+	d.base = v.base
+	s.reportDamage(l, d)
+	return d, nil
+}
+
+// place finds the nearest known place of a chunk at or before offset: the end of an earlier read, or an index entry.
+func (s *Store) place(l *log, v view, offset topology.Offset) (cursor, error) {
+	if v.near.pos > 0 || v.size <= int64(s.cfg.IndexInterval) {
+		return v.near, nil
+	}
+	entries, err := s.entries(l, v)
+	if err != nil {
+		return cursor{}, err
+	}
+	i := byOffset(entries, offset)
+	ok, err := s.trust(v, entries, i)
+	if err != nil {
+		return cursor{}, err
+	}
+	if !ok {
+		if entries, err = s.reindex(l, v); err != nil {
+			return cursor{}, err
+		}
+		i = byOffset(entries, offset)
+	}
+	if i < 0 {
+		return v.near, nil
+	}
+	return cursor{offset: entries[i].offset, base: v.base, pos: entries[i].pos}, nil
+}
+
+// trust checks that entry i of an index names a chunk. Where no good chunk is there, either it is damaged or the index is
+// wrong: the chunks before it tell.
+func (s *Store) trust(v view, entries []indexEntry, i int) (bool, error) {
+	if i < 0 {
+		return true, nil
+	}
+	at := func(i int) cursor {
+		if i < 0 {
+			return cursor{offset: v.base, base: v.base}
+		}
+		return cursor{offset: entries[i].offset, base: v.base, pos: entries[i].pos}
+	}
+	probe := v.walk(at(i), nil, recordbatch.HeaderSize)
+	if _, _, err := probe.peek(true); !errors.Is(err, errDamaged) {
+		return true, ignoreEOF(err)
+	}
+	for from := i - 1; from >= -1; from-- {
+		w := v.walk(at(from), nil, s.cfg.IndexInterval)
+		h, _, err := w.peek(true)
+		if errors.Is(err, errDamaged) {
+			continue // this one is damaged too, or the index is wrong here too
+		}
+		for err == nil && w.pos < entries[i].pos {
+			w.skip(h)
+			h, _, err = w.peek(true)
+		}
+		if err != nil && !errors.Is(err, errDamaged) && !errors.Is(err, io.EOF) {
+			return false, err
+		}
+		if w.pos == entries[i].pos {
+			return w.next == entries[i].offset, nil
+		}
+		// A damage in between hides the way; if the way led past the entry, the index is wrong.
+		return w.pos < entries[i].pos, nil
+	}
+	return true, nil
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

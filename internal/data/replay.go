@@ -1,0 +1,285 @@
+package data
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sort"
+
+	"github.com/skeinmq/skein/internal/recordbatch"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+// foundRecord is a journal record found in a file.
+type foundRecord struct {
+	recordHeader
+	file *journalFile
+	pos  int64 // of the header
+}
+
+// survey finds the headers of all records in the journal whose lsn is above after, by lsn, and the highest lsn of all.
+// A header that cannot be read does not hide the records behind it: they are searched for.
+func (j *journal) survey(after uint64) (list []foundRecord, highest uint64, err error) {
+	for _, f := range j.files {
+		found, err := surveyFile(f)
+		if err != nil {
+			return nil, 0, fmt.Errorf("read journal %s: %w", f.name, err)
+		}
+		for _, r := range found {
+			highest = max(highest, r.lsn)
+			if r.lsn > after {
+				list = append(list, r)
+			}
+		}
+	}
+	sort.SliceStable(list, func(a, b int) bool { return list[a].lsn < list[b].lsn })
+	return list, highest, nil
+}
+
+func surveyFile(f *journalFile) ([]foundRecord, error) {
+	var list []foundRecord
+	var head [recordHeaderSize]byte
+	for pos := int64(journalFileStart); pos+recordHeaderSize <= f.size; {
+		n, err := f.ReadAt(head[:], pos)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		h, ok := recordHeader{}, false
+		if n == recordHeaderSize {
+			h, ok = decodeRecordHeader(head[:], f.salt)
+		}
+		if ok && pos+recordHeaderSize+int64(h.length) <= f.size {
+			list = append(list, foundRecord{h, f, pos})
+			if next := pos + recordHeaderSize + int64(h.length); headerAt(f, next) {
+				pos = next
+				continue
+			}
+			// The last record of its time: what follows is older, or this one is torn and its length covers older ones.
+			pos++
+		} else {
+			pos++
+		}
+		if pos, err = findMagic(f, pos); err != nil {
+			return nil, err
+		}
+		if pos < 0 {
+			break
+		}
+	}
+	return list, nil
+}
+
+// headerAt says whether a record header is at pos.
+func headerAt(f *journalFile, pos int64) bool {
+	var head [recordHeaderSize]byte
+	if pos+recordHeaderSize > f.size {
+		return false
+	}
+	if n, _ := f.ReadAt(head[:], pos); n < recordHeaderSize {
+		return false
+	}
+	_, ok := decodeRecordHeader(head[:], f.salt)
+	return ok
+}
+
+// findMagic finds the next place at or behind pos that may begin a record, -1 if none.
+func findMagic(f *journalFile, pos int64) (int64, error) {
+	magic := binary.BigEndian.AppendUint32(nil, recordMagic)
+	window := make([]byte, searchWindow)
+	for pos+recordHeaderSize <= f.size {
+		n, err := f.ReadAt(window[:min(int64(len(window)), f.size-pos)], pos)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return -1, err
+		}
+		if i := bytes.Index(window[:n], magic); i >= 0 {
+			return pos + int64(i), nil
+		}
+		if n < len(window) {
+			break
+		}
+		pos += int64(n - len(magic) + 1)
+	}
+	return -1, nil
+}
+
+// read returns the entries of a record and the bytes of their chunks. buf is reused. errRotten if its checksum fails.
+func (r foundRecord) read(buf []byte) ([]journalEntry, []byte, []byte, error) {
+	if cap(buf) < r.length {
+		buf = make([]byte, r.length)
+	}
+	buf = buf[:r.length]
+	if n, err := r.file.ReadAt(buf, r.pos+recordHeaderSize); n < len(buf) {
+		if errors.Is(err, io.EOF) {
+			err = errRotten
+		}
+		return nil, nil, buf, err
+	}
+	if crc32.Checksum(buf, castagnoli) != r.crc {
+		return nil, nil, buf, errRotten
+	}
+	entries := make([]journalEntry, r.entries)
+	var total int64
+	for i := range entries {
+		e, ok := decodeJournalEntry(buf[i*entrySize:])
+		if !ok {
+			return nil, nil, buf, errRotten
+		}
+		entries[i] = e
+		total += int64(e.size)
+	}
+	chunks := buf[r.entries*entrySize:]
+	if r.kind == kindChunks && total != int64(len(chunks)) || r.kind == kindExtents && len(chunks) != 0 {
+		return nil, nil, buf, errRotten
+	}
+	return entries, chunks, buf, nil
+}
+
+var errRotten = errors.New("journal record is damaged")
+
+// replay applies the journal to the logs: everything in it was acknowledged, or nearly so, and may be missing in the
+// segments. A log's note tells which records it has already (lsn). Replaying twice does the same as once.
+//
+// Rounds are flushed one after the other, so only the last record can be torn: a record that cannot be read with good ones
+// behind it is damage, and what it held may still be found in the segments.
+func (s *Store) replay(list []foundRecord, after uint64) error {
+	var buf []byte
+	expected := after + 1
+	for i, r := range list {
+		entries, chunks, b, err := r.read(buf)
+		buf = b
+		if errors.Is(err, errRotten) {
+			if i < len(list)-1 && list[i+1].lsn != r.lsn {
+				s.rotten(r.lsn)
+			}
+			expected = r.lsn + 1
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read journal %s: %w", r.file.name, err)
+		}
+		if r.lsn > expected && !s.salvage {
+			s.rotten(expected)
+		}
+		expected = r.lsn + 1
+		s.report.JournalRecords++
+		s.report.JournalBytes += int64(len(chunks))
+		for _, e := range entries {
+			var b []byte
+			if r.kind == kindChunks {
+				b, chunks = chunks[:e.size], chunks[e.size:]
+			}
+			if err := s.replayEntry(r.lsn, e, b); err != nil {
+				return fmt.Errorf("replay journal record %d for %s: %w", r.lsn, e.log, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) rotten(lsn uint64) {
+	s.report.JournalDamaged++
+	s.logger.Error().Uint64("lsn", lsn).Msg("a record of the commit journal is damaged")
+}
+
+// replayEntry puts the chunks b of one log in their place; nil means that they are there already.
+func (s *Store) replayEntry(lsn uint64, e journalEntry, b []byte) error {
+	l := s.logFor(e.log)
+	if l == nil || lsn <= l.lsn {
+		return nil
+	}
+	seg, h, err := s.replaySegment(l, e)
+	if err != nil || h == nil {
+		return err
+	}
+	defer s.files.release(h)
+	if b != nil {
+		if err := h.WriteV([][]byte{b}, e.pos); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	v := view{seg: seg, base: seg.base, handle: h, size: seg.size, until: l.end, end: l.end, stretches: l.stretches}
+	l.mu.Unlock()
+	if _, err := s.entries(l, v); err != nil {
+		return err
+	}
+	s.takeIn(l, seg, h, e, b)
+	l.lsn = lsn
+	s.markDirty(l)
+	return nil
+}
+
+// replaySegment finds or makes the segment of an entry. A nil handle says that there is nothing to do: the log begins
+// behind the entry, and its segment is gone with what lay there.
+func (s *Store) replaySegment(l *log, e journalEntry) (*segment, *handle, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := s.load(l); err != nil {
+		return nil, nil, err
+	}
+	for _, seg := range l.segs {
+		if seg.base == e.segment {
+			h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), false)
+			return seg, h, err
+		}
+	}
+	if e.next <= l.start {
+		l.end = max(l.end, e.next)
+		l.stretches.add(e.version, e.first)
+		return nil, nil, nil
+	}
+	seg := &segment{base: e.segment, first: noTime, max: noTime}
+	h, err := s.create(l, seg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(l.segs) == 0 || e.segment > l.last.base {
+		if e.pos == 0 {
+			l.end = max(l.end, e.segment)
+		}
+		l.roll = false
+	}
+	l.attach(seg)
+	return seg, h, nil
+}
+
+// takeIn makes the chunks of a replayed entry part of the log.
+func (s *Store) takeIn(l *log, seg *segment, h *handle, e journalEntry, b []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seg.synced = min(seg.synced, e.pos)
+	pos, next := e.pos, e.first
+	h.idx.mu.Lock()
+	defer h.idx.mu.Unlock()
+	for pos < e.pos+int64(e.size) && b != nil {
+		head, err := parseChunk(b, next, e)
+		if err != nil {
+			break
+		}
+		l.publish(seg, head, pos)
+		h.idx.add(indexEntry{offset: head.BaseOffset, pos: pos, time: seg.max}, int64(s.cfg.IndexInterval))
+		b, pos, next = b[head.Size():], pos+int64(head.Size()), head.Next()
+	}
+	l.stretches.add(e.version, e.first)
+	if end := e.pos + int64(e.size); seg.size < end {
+		l.bytes += end - seg.size
+		seg.size = end
+	}
+	l.end = max(l.end, e.next)
+	l.noteLast()
+}
+
+// parseChunk reads the header at the front of b, which must be the chunk of e that begins at offset next.
+func parseChunk(b []byte, next topology.Offset, e journalEntry) (recordbatch.Header, error) {
+	h, err := recordbatch.Check(b)
+	if err != nil {
+		return h, err
+	}
+	if h.BaseOffset != next || h.Version != e.version || h.Next() > e.next {
+		return h, errRotten
+	}
+	return h, nil
+}

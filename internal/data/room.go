@@ -1,0 +1,153 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/rs/zerolog"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+// Room tells how full the disk is.
+type Room struct {
+	Total   int64 // bytes of the file system
+	Free    int64 // bytes that are free, the reserve file not counted
+	Reserve int64 // bytes that the reserve file holds now
+	Full    bool  // produce is refused
+}
+
+// room guards the reserve (docs/design.md, section 5). A part of the disk, the reserve, is kept from produce: half of it,
+// 64 MiB at most, is held by a preallocated file, the rest must be free for produce to be admitted. Positions, topics and the database
+// live from what is free; when somebody else has filled the disk, the file is given up piece by piece, no more than is
+// needed for the next write, so that a writer who still fills the disk cannot take all of it. It is taken back when
+// there is room.
+type room struct {
+	fs     FS
+	dir    string
+	hold   int64 // size of the whole reserve file
+	floor  int64 // bytes that must be free for produce
+	logger zerolog.Logger
+
+	mu   sync.Mutex
+	file File
+	held int64 // size of the reserve file now
+	full bool
+	last Space
+}
+
+const (
+	maxHold   = 64 << 20
+	givePiece = 1 << 20   // the reserve file is given up by this much at least
+	slack     = 256 << 10 // stays free after each write from the reserve
+)
+
+// openRoom opens or makes the reserve file. A disk without room for it is full, not an error.
+func openRoom(fsys FS, dir string, reserve int64, logger zerolog.Logger) (*room, error) {
+	hold := min(reserve/2, maxHold)
+	r := &room{fs: fsys, dir: dir, hold: hold, floor: reserve - hold, logger: logger}
+	file, err := fsys.Open(filepath.Join(dir, reserveFile), os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, fmt.Errorf("open the reserve: %w", err)
+	}
+	r.file = file
+	if r.held, err = file.Size(); err != nil {
+		return nil, fmt.Errorf("open the reserve: %w", err)
+	}
+	if r.held > r.hold && file.Truncate(r.hold) == nil {
+		r.held = r.hold
+	}
+	r.watch()
+	return r, nil
+}
+
+// watch looks at the disk, takes back the reserve where there is room, and decides whether produce is admitted.
+func (r *room) watch() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.look(0)
+}
+
+// look does that. n more bytes are about to be written. The caller holds mu.
+func (r *room) look(n int64) {
+	space, err := r.fs.Space(r.dir)
+	if err != nil {
+		return // the next write will tell
+	}
+	missing := r.hold - r.held
+	// Taking back needs more room than giving up leaves, so that the two do not take turns.
+	if missing > 0 && space.Free-missing >= r.floor+r.floor/4 && r.file.Allocate(r.hold) == nil {
+		r.held = r.hold
+		space.Free -= missing
+	}
+	r.last = space
+	was := r.full
+	low := r.floor
+	if was {
+		low += r.floor / 8
+	}
+	r.full = r.held < r.hold || space.Free-n < low
+	if was != r.full {
+		event := r.logger.Info()
+		if r.full {
+			event = r.logger.Warn()
+		}
+		event.Int64("free", space.Free).Int64("reserve", r.held).Bool("full", r.full).Msg("room on disk changed")
+	}
+}
+
+// admit says whether produce may write n bytes. The error wraps topology.ErrDiskFull.
+func (r *room) admit(n int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.look(n)
+	if !r.full {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes are free, %d are kept back", topology.ErrDiskFull, r.last.Free, r.floor)
+}
+
+// ensure makes sure that n bytes can be written, giving up as much of the reserve as that takes.
+func (r *room) ensure(n int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	space, err := r.fs.Space(r.dir)
+	if err != nil {
+		return fmt.Errorf("look at the disk: %w", err)
+	}
+	r.last = space
+	if space.Free >= n+slack {
+		return nil
+	}
+	give := min(r.held, max(givePiece, n+slack-space.Free))
+	if give > 0 {
+		if err := r.file.Truncate(r.held - give); err != nil {
+			return errors.Join(fmt.Errorf("%w: the reserve cannot be given up", topology.ErrDiskFull), err)
+		}
+		r.held -= give
+		r.full = true
+		r.logger.Warn().Int64("bytes", give).Int64("reserve", r.held).Msg("a part of the reserve is given up: the disk is full")
+		if space, err = r.fs.Space(r.dir); err != nil {
+			return fmt.Errorf("look at the disk: %w", err)
+		}
+		r.last = space
+	}
+	if space.Free < n {
+		return fmt.Errorf("%w: %d bytes are free, the reserve is used up", topology.ErrDiskFull, space.Free)
+	}
+	return nil
+}
+
+// state tells how full the disk is.
+func (r *room) state() Room {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if space, err := r.fs.Space(r.dir); err == nil {
+		r.last = space
+	}
+	return Room{Total: r.last.Total, Free: r.last.Free, Reserve: r.held, Full: r.full}
+}
+
+func (r *room) close() error { return r.file.Close() }
