@@ -2,8 +2,12 @@ package topology
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,13 +18,13 @@ type Change[T any] struct {
 	Value *T
 }
 
-// UnmarshalJSON is called for fields that are present, null included.
-func (c *Change[T]) UnmarshalJSON(b []byte) error {
+// parse reads a field that is present. The error says what is allowed.
+func (c *Change[T]) parse(name string, b json.RawMessage) error {
 	c.Set, c.Value = true, nil
-	if string(b) == "null" {
-		return nil
+	if err := json.Unmarshal(b, &c.Value); err != nil {
+		return fmt.Errorf("config.%s is %.40s; allowed is a whole number, or null for the default", name, b)
 	}
-	return json.Unmarshal(b, &c.Value)
+	return nil
 }
 
 // MarshalJSON writes the value. Leaving out a field that is not Set is up to the struct around it (omitzero).
@@ -39,6 +43,31 @@ type TopicPatch struct {
 	MaxRecordBytes Change[int]   `json:"maxRecordBytes,omitzero"`
 	SegmentBytes   Change[int64] `json:"segmentBytes,omitzero"`
 	SegmentMS      Change[int64] `json:"segmentMs,omitzero"`
+}
+
+// UnmarshalJSON reads a JSON object. Errors name the setting that is wrong or unknown and what is allowed.
+func (p *TopicPatch) UnmarshalJSON(b []byte) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(b, &fields); err != nil {
+		return errors.New("config is no JSON object")
+	}
+	parsers := map[string]func(string, json.RawMessage) error{
+		"retentionMs":    p.RetentionMS.parse,
+		"retentionBytes": p.RetentionBytes.parse,
+		"maxRecordBytes": p.MaxRecordBytes.parse,
+		"segmentBytes":   p.SegmentBytes.parse,
+		"segmentMs":      p.SegmentMS.parse,
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		parse := parsers[name]
+		if parse == nil {
+			return fmt.Errorf("config has the unknown setting %q; allowed are %s", name, strings.Join(slices.Sorted(maps.Keys(parsers)), ", "))
+		}
+		if err := parse(name, fields[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Apply is c with the changes of p. Neither shares memory with the result that anybody may write to: values of settings

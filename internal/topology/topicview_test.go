@@ -25,8 +25,15 @@ func TestTopicPatch(t *testing.T) {
 	if *before.RetentionMS != 5 {
 		t.Error("the patch changed what it was applied to")
 	}
-	if err := json.Unmarshal([]byte(`{"retentionMs":"long"}`), &p); err == nil {
-		t.Error("a word was taken for a number")
+	for body, text := range map[string]string{
+		`{"retentionMs":"long"}`: `config.retentionMs is "long"; allowed is a whole number`,
+		`{"segmentMs":1.5}`:      "config.segmentMs is 1.5",
+		`{"retention":1}`:        `unknown setting "retention"; allowed are maxRecordBytes, retentionBytes, retentionMs, segmentBytes, segmentMs`,
+		`[1]`:                    "no JSON object",
+	} {
+		if err := json.Unmarshal([]byte(body), &p); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v, want %q", body, err, text)
+		}
 	}
 }
 
