@@ -95,6 +95,7 @@ func SetRetry(h http.Header, after time.Duration, reason string) {
 //
 //	topology.ErrInvalid         400     ErrBodyTimeout               408
 //	topology.ErrUnknownTopic    404     topology.ErrBusy             429, Retry-After
+//	topology.ErrUnknownGroup    404
 //	topology.ErrConflict        409     topology.ErrUnavailable      503, Retry-After
 //	topology.ErrTooLarge        413     topology.ErrShuttingDown     503, Retry-After
 //	ErrEncoding                 415     topology.ErrOutcomeUnknown   504
@@ -110,7 +111,7 @@ func RefuseError(w http.ResponseWriter, err error) {
 		Refuse(w, http.StatusGatewayTimeout, detail)
 	case errors.Is(err, topology.ErrInvalid):
 		Refuse(w, http.StatusBadRequest, detail)
-	case errors.Is(err, topology.ErrUnknownTopic):
+	case errors.Is(err, topology.ErrUnknownTopic), errors.Is(err, topology.ErrUnknownGroup):
 		Refuse(w, http.StatusNotFound, detail)
 	case errors.Is(err, ErrBodyTimeout):
 		Refuse(w, http.StatusRequestTimeout, detail)

@@ -26,6 +26,7 @@ func TestRefuseError(t *testing.T) {
 	}{
 		{"wrong name", topology.CheckTopicName("..", false), 400, "", ""},
 		{"no topic", topology.ErrUnknownTopic, 404, "", ""},
+		{"no group", topology.ErrUnknownGroup, 404, "", ""},
 		{"slow body", httpd.ErrBodyTimeout, 408, "", ""},
 		{"other settings", topology.ErrConflict, 409, "", ""},
 		{"too large", topology.ErrTooLarge, 413, "", ""},
