@@ -1,0 +1,155 @@
+package consuming
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+// errOtherOrigin means that another origin or member reads now what a commit is about; the text is that of docs/wire.md,
+// 5.3.
+var errOtherOrigin = errors.New("Manual commit ignored: another origin reading") //nolint:staticcheck // the text of the protocol
+
+// errUnknownAnswer means that a commit names an answer that is not open.
+var errUnknownAnswer = errors.New("the answer that ack names is not the last one of this consumer, or its records were given back since")
+
+// partial are the positions of a commit that names them: the records before each offset are consumed.
+type partial struct {
+	Positions []partialPosition `json:"positions"`
+}
+
+type partialPosition struct {
+	Topic     string             `json:"topic"`
+	Partition topology.Partition `json:"partition"`
+	Offset    topology.Offset    `json:"offset"`
+}
+
+func parsePartial(body []byte) (partial, error) {
+	var p partial
+	if err := json.Unmarshal(body, &p); err != nil {
+		return p, fmt.Errorf(`%w commit: %w; allowed is {"positions":[{"topic":"t","partition":0,"offset":1}]}`, topology.ErrInvalid, err)
+	}
+	if len(p.Positions) == 0 {
+		return p, fmt.Errorf("%w commit: it names no positions", topology.ErrInvalid)
+	}
+	return p, nil
+}
+
+// commit commits the open answer of ses and returns once that, and all that polls of ses committed before, is durable.
+// With positions it commits only those. It returns the partitions that are another's to commit by now; if that is all of
+// them, the error is errOtherOrigin.
+//
+// Errors: also errNotRegistered, errUnknownAnswer, topology.ErrInvalid, and those of the Appender.
+func (s *Service) commit(ctx context.Context, ses *session, ack ack, positions []partialPosition) (refused []delivery, err error) {
+	g := ses.group
+	g.mu.Lock()
+	if a := ses.open; a != nil && a.state == writing && ack.kind == ackLast {
+		g.mu.Unlock()
+		if err := waitDone(ctx, a.done, writeGrace); err != nil {
+			return nil, err
+		}
+		g.mu.Lock()
+	}
+	refused, err = s.commitNow(ses, ack, positions)
+	logs := slices.Collect(maps.Keys(ses.touched))
+	g.mu.Unlock()
+	if err != nil || len(logs) == 0 {
+		return refused, err
+	}
+	if err := s.positions.flush(ctx, logs); err != nil {
+		return refused, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range logs {
+		if !l.hasPending() {
+			delete(ses.touched, l)
+		}
+	}
+	return refused, nil
+}
+
+// commitNow is the part of commit that happens in memory. The caller holds group.mu.
+func (s *Service) commitNow(ses *session, ack ack, positions []partialPosition) (refused []delivery, err error) {
+	a := ses.open
+	switch {
+	case ses.gone:
+		return nil, errNotRegistered
+	case ack.kind == ackNone:
+		ses.giveBack()
+		return nil, nil
+	case ack.kind == ackID && (a == nil || a.id != ack.id):
+		if n := ses.numberOf(ack.id); n > 0 && n == ses.committed {
+			return nil, nil
+		}
+		return nil, errUnknownAnswer
+	case ack.kind == ackLast && a != nil && a.state != written:
+		return nil, nil // nobody has it yet; it is committed or given back later
+	case len(positions) > 0:
+		return nil, s.commitPositions(ses, positions)
+	case a == nil:
+		return nil, nil
+	}
+	all := len(a.deliveries)
+	refused = s.commitOpen(ses, byCommit)
+	if len(refused) == all {
+		return refused, errOtherOrigin
+	}
+	return refused, nil
+}
+
+// commitPositions commits the open answer of ses up to positions: all of them, or none. The rest stays open. The caller
+// holds group.mu.
+func (s *Service) commitPositions(ses *session, positions []partialPosition) error {
+	found := make([]*delivery, len(positions))
+	for i, p := range positions {
+		d := ses.open.find(p.Topic, p.Partition)
+		if d == nil {
+			return fmt.Errorf("%w commit: nothing of %s/%d is open at this consumer", topology.ErrInvalid, p.Topic, p.Partition)
+		}
+		d.sub.reassign(s.metrics)
+		if !s.holds(d, ses) {
+			return errOtherOrigin
+		}
+		if p.Offset < d.cursor.committed || p.Offset > d.to {
+			return fmt.Errorf("%w commit: offset %d of %s/%d; allowed are %d to %d, what was delivered",
+				topology.ErrInvalid, p.Offset, p.Topic, p.Partition, d.cursor.committed, d.to)
+		}
+		found[i] = d
+	}
+	for i, p := range positions {
+		s.commitTo(ses, found[i], p.Offset, byCommit)
+	}
+	s.metrics.committed(byCommit, len(positions), 0)
+	return nil
+}
+
+func (a *answer) find(topic string, p topology.Partition) *delivery {
+	if a == nil {
+		return nil
+	}
+	for i := range a.deliveries {
+		if d := &a.deliveries[i]; d.sub.name == topic && d.partition == p {
+			return d
+		}
+	}
+	return nil
+}
+
+// goodbye ends a session. With commit what it has open is committed first, as by a poll, and waited for.
+func (s *Service) goodbye(ctx context.Context, ses *session, commit bool, ack ack) error {
+	var err error
+	if commit {
+		_, err = s.commit(ctx, ses, ack, nil)
+		if errors.Is(err, errOtherOrigin) || errors.Is(err, errUnknownAnswer) {
+			err = nil // it is another's by now
+		}
+	}
+	s.leave(ses, "goodbye")
+	return err
+}

@@ -1,0 +1,132 @@
+package consuming
+
+import (
+	"strconv"
+
+	"github.com/skeinmq/skein/internal/token"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+// delivery is a run of records of one partition in an answer.
+type delivery struct {
+	sub       *subscription
+	partition topology.Partition
+	start     token.Token // of the partition
+	cursor    *cursor
+	turn      uint64          // of cursor, when it was delivered
+	from, to  topology.Offset // [from, to) is delivered and not committed
+	version   topology.Version
+}
+
+// answer is one answer to a poll. A session has at most one that is open.
+type answer struct {
+	id         string // what an ack names
+	number     uint64
+	deliveries []delivery
+
+	// Under group.mu.
+	state answerState
+	done  chan struct{} // closed when the state is not writing any more
+}
+
+type answerState uint8
+
+const (
+	writing answerState = iota
+	written             // to its end
+)
+
+// pollID is the receipt of poll number n of a session.
+func (ses *session) pollID(n uint64) string { return ses.nonce + "-" + strconv.FormatUint(n, 10) }
+
+// numberOf is the inverse of pollID; 0 when id is of no poll of this session.
+func (ses *session) numberOf(id string) uint64 {
+	if len(id) <= len(ses.nonce)+1 || id[:len(ses.nonce)] != ses.nonce || id[len(ses.nonce)] != '-' {
+		return 0
+	}
+	n, err := strconv.ParseUint(id[len(ses.nonce)+1:], 10, 64)
+	if err != nil || ses.pollID(n) != id {
+		return 0
+	}
+	return n
+}
+
+// holds tells whether d is still the session's to commit: nothing was given back or changed hands since, its member owns
+// the partition now, and this broker leads it as it did then. The caller holds group.mu.
+func (s *Service) holds(d *delivery, ses *session) bool {
+	sub := d.sub
+	if ses.gone || !sub.bound || sub.cursors[d.partition] != d.cursor || d.cursor.turn != d.turn {
+		return false
+	}
+	v, err := s.cfg.Leadership.Lead(d.start)
+	return err == nil && v == d.cursor.version && sub.owner(d.partition) == ses.member.id
+}
+
+// giveBack ends the open answer of ses without a commit: its records are delivered again. The caller holds group.mu.
+func (ses *session) giveBack() {
+	a := ses.open
+	ses.open = nil
+	if a == nil {
+		return
+	}
+	for i := range a.deliveries {
+		d := &a.deliveries[i]
+		if d.sub.bound && d.sub.cursors[d.partition] == d.cursor && d.cursor.turn == d.turn {
+			d.sub.rewind(d.partition, d.cursor)
+		}
+	}
+}
+
+// commitOpen commits the open answer of ses, in memory, and ends it. What does not hold any more is refused. The caller
+// holds group.mu.
+func (s *Service) commitOpen(ses *session, why reason) (refused []delivery) {
+	a := ses.open
+	ses.open = nil
+	if a == nil {
+		return nil
+	}
+	for i := range a.deliveries {
+		d := &a.deliveries[i]
+		if moved := d.sub.reassign(s.metrics); moved > 0 {
+			s.logMoved(d.sub, moved)
+		}
+		if !s.holds(d, ses) {
+			refused = append(refused, *d)
+			continue
+		}
+		s.commitTo(ses, d, d.to, why)
+	}
+	ses.committed = a.number
+	s.metrics.committed(why, len(a.deliveries)-len(refused), len(refused))
+	return refused
+}
+
+// commitTo moves the position under d, which holds, to offset. The caller holds group.mu.
+func (s *Service) commitTo(ses *session, d *delivery, offset topology.Offset, why reason) {
+	if offset <= d.cursor.committed && d.cursor.stored {
+		return
+	}
+	d.sub.commitTo(d.partition, d.cursor, offset)
+	l := s.positions.set(d.sub.positions, d.partition, ses.group.name, change{position: position{
+		offset: offset, version: d.version, timestamp: s.cfg.Now().UnixMilli(), reason: why, member: ses.id, epoch: ses.group.epoch,
+	}})
+	if ses.touched == nil {
+		ses.touched = map[*positionLog]struct{}{}
+	}
+	ses.touched[l] = struct{}{}
+}
+
+// reassign brings the owners of sub up to date and counts what moved. The caller holds group.mu and sub is bound.
+func (sub *subscription) reassign(m *metrics) (moved int) {
+	if !sub.bound || !sub.stale {
+		return 0
+	}
+	moved = sub.assigned()
+	m.reassigned(moved)
+	return moved
+}
+
+func (s *Service) logMoved(sub *subscription, moved int) {
+	s.log.Debug().Str("group", sub.group.name).Str("topic", sub.name).Uint64("epoch", sub.group.epoch).
+		Int("members", len(sub.members)).Int("moved", moved).Msg("partitions change hands")
+}

@@ -1,0 +1,271 @@
+package consuming
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/skeinmq/skein/internal/data"
+	"github.com/skeinmq/skein/internal/httpd"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+// outcome says how a poll ended.
+type outcome string
+
+const (
+	gotRecords   outcome = "records"
+	nothingNew   outcome = "empty"
+	noPartitions outcome = "unassigned" // the member owns no partition that is led here
+	notLeading   outcome = "not-leader" // the lease or leadership is gone, or never was here (P8)
+	superseded   outcome = "superseded" // a newer poll of the same origin came
+	draining     outcome = "draining"   // this broker is about to stop
+)
+
+// polled is what a poll yields.
+type polled struct {
+	outcome  outcome
+	ack      ackResult
+	answer   *answer // with records only
+	body     form    // with records only
+	damaged  []damage
+	waited   time.Duration
+	moreSoon bool // the wait was used up, so asking again at once is fine
+}
+
+// damage is a range of offsets that was skipped because the disk does not hold it any more.
+type damage struct {
+	topic     string
+	partition topology.Partition
+	data.OffsetRange
+}
+
+// writeGrace is how long a poll waits for the answer before it to be written to its end. A client that has read it all
+// may be faster with its next request than the goroutine that wrote it.
+const writeGrace = time.Second
+
+// poll settles the open answer of ses as q.ack says and gathers the next one, waiting for records up to q.wait. The
+// caller writes the answer and then calls answered.
+//
+// Errors: errNotRegistered when the session ends meanwhile, those of ctx, and those that keep positions or records from
+// being read.
+func (s *Service) poll(ctx context.Context, ses *session, q *pollQuery, body form) (polled, error) {
+	number, err := s.enterGate(ctx, ses)
+	if err != nil {
+		return polled{}, err
+	}
+	defer func() { <-ses.gate }()
+	p := polled{body: body}
+	if p.ack, err = s.settle(ctx, ses, q.ack); err != nil {
+		return polled{}, err
+	}
+	w := waiter{s: s, ses: ses, number: number, until: s.cfg.Now().Add(q.wait)}
+	defer w.end()
+	for {
+		w.begin(q.wait > 0)
+		p.outcome, err = s.gather(ctx, ses, number, q, &p)
+		if err != nil || q.wait == 0 || p.outcome != nothingNew && p.outcome != noPartitions {
+			break
+		}
+		var again bool
+		if again, p.outcome, err = w.sleep(ctx, p.outcome); !again || err != nil {
+			break
+		}
+	}
+	p.waited = w.waited
+	p.moreSoon = q.wait > 0 && p.outcome == nothingNew
+	return p, err
+}
+
+// enterGate lets the newest poll of ses in: an older one that waits ends now. It returns the number of this poll.
+func (s *Service) enterGate(ctx context.Context, ses *session) (number uint64, err error) {
+	g := ses.group
+	g.mu.Lock()
+	ses.polls++
+	number = ses.polls
+	if ses.sleeping {
+		ses.signal()
+	}
+	g.mu.Unlock()
+	select {
+	case ses.gate <- struct{}{}:
+		return number, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// settle commits the open answer of ses or gives it back, as ack says.
+func (s *Service) settle(ctx context.Context, ses *session, ack ack) (ackResult, error) {
+	g := ses.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if a := ses.open; a != nil && a.state == writing && ack.kind == ackLast {
+		g.mu.Unlock()
+		err := waitDone(ctx, a.done, writeGrace)
+		g.mu.Lock()
+		if err != nil {
+			return "", err
+		}
+	}
+	if ses.gone {
+		return "", errNotRegistered
+	}
+	a := ses.open
+	switch {
+	case ack.kind == ackID && a != nil && a.id == ack.id, ack.kind == ackLast && a != nil && a.state == written:
+		refused := s.commitOpen(ses, byPoll)
+		if len(refused) > 0 {
+			return ackPartial, nil
+		}
+		return ackCommitted, nil
+	case ack.kind == ackID:
+		ses.giveBack()
+		if n := ses.numberOf(ack.id); n > 0 && n == ses.committed {
+			return ackRepeated, nil
+		}
+		return ackUnknown, nil
+	default:
+		ses.giveBack()
+		return "", nil
+	}
+}
+
+// waitDone waits for done, at most for d. Only the end of ctx is an error.
+func waitDone(ctx context.Context, done <-chan struct{}, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// gather puts records of the partitions that ses owns into p.body, and makes them its open answer.
+func (s *Service) gather(ctx context.Context, ses *session, number uint64, q *pollQuery, p *polled) (outcome, error) {
+	for _, sub := range ses.unboundSubs() {
+		if err := s.bindIfNew(ctx, sub); err != nil {
+			return nothingNew, err
+		}
+	}
+	c := newCollector(s, ses, number, p.body, q)
+	defer c.release()
+	c.collect(ctx)
+	p.damaged = append(p.damaged, c.damaged...)
+	var err error
+	p.answer, p.outcome, err = c.end(ctx)
+	return p.outcome, err
+}
+
+// bindIfNew binds sub if its topic has come to exist since it was registered for.
+func (s *Service) bindIfNew(ctx context.Context, sub *subscription) error {
+	if _, ok := s.cfg.Topics.Lookup(sub.name); !ok {
+		return nil
+	}
+	return s.bind(ctx, sub)
+}
+
+// grant is how many bytes of records an answer may have: what is asked for, but ever less the more memory the answers
+// hold that are being written. So many slow readers get small answers, and one chunk each in the end.
+func (s *Service) grant(asked int) int {
+	room := s.cfg.AnswerMemory - s.answerBytes.Load()
+	return max(1, min(asked, int(room/8)))
+}
+
+// answered notes whether an answer was written to its end. If not, its records are given back.
+func (s *Service) answered(ses *session, a *answer, complete bool) {
+	g := ses.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if complete {
+		a.state = written
+	} else if ses.open == a {
+		ses.giveBack()
+	}
+	close(a.done)
+}
+
+// stillLeading checks the lease of all that a holds, just before it is written (P8).
+func (s *Service) stillLeading(a *answer) error {
+	for i := range a.deliveries {
+		d := &a.deliveries[i]
+		v, err := s.cfg.Leadership.Lead(d.start)
+		if err == nil && v != d.cursor.version {
+			err = topology.ErrNotLeader
+		}
+		if err != nil {
+			return fmt.Errorf("deliver %s/%d: %w", d.sub.name, d.partition, err)
+		}
+	}
+	return nil
+}
+
+// waiter lets a poll wait for records.
+type waiter struct {
+	s       *Service
+	ses     *session
+	number  uint64
+	until   time.Time
+	waiting bool
+	waited  time.Duration
+}
+
+// begin announces that a poll will wait unless it finds something. It comes before the poll looks, so that an advance
+// after the look is noticed.
+func (w *waiter) begin(waits bool) {
+	if !waits || w.waiting {
+		return
+	}
+	w.waiting = true
+	g := w.ses.group
+	g.waiting.Add(1)
+	g.mu.Lock()
+	w.ses.sleeping = true
+	g.mu.Unlock()
+}
+
+func (w *waiter) end() {
+	if !w.waiting {
+		return
+	}
+	w.waiting = false
+	g := w.ses.group
+	g.mu.Lock()
+	w.ses.sleeping = false
+	g.mu.Unlock()
+	g.waiting.Add(-1)
+}
+
+// sleep waits until something may have come. again is false when the poll ends, with the outcome returned.
+func (w *waiter) sleep(ctx context.Context, now outcome) (again bool, _ outcome, err error) {
+	started := w.s.cfg.Now()
+	rest := w.until.Sub(started)
+	if rest <= 0 {
+		return false, now, nil
+	}
+	t := time.NewTimer(rest)
+	defer t.Stop()
+	defer func() { w.waited += w.s.cfg.Now().Sub(started) }()
+	select {
+	case <-w.ses.wake:
+		g := w.ses.group
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		switch {
+		case w.ses.gone:
+			return false, now, errNotRegistered
+		case w.ses.polls != w.number:
+			return false, superseded, nil
+		}
+		return true, now, nil
+	case <-t.C:
+		return false, now, nil
+	case <-httpd.Draining(ctx):
+		return false, draining, nil
+	case <-ctx.Done():
+		return false, now, ctx.Err()
+	}
+}
