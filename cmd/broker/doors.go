@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/skeinmq/skein/api"
+	"github.com/skeinmq/skein/internal/admin"
+	"github.com/skeinmq/skein/internal/discovery"
+	"github.com/skeinmq/skein/internal/httpd"
+	"github.com/skeinmq/skein/internal/producing"
+)
+
+// doors are the ports of a broker, bound but for the metrics one in the order that clients look for them.
+type doors struct {
+	client, producer, consumer, metrics *httpd.Server
+	binary                              *producing.BinaryServer
+}
+
+func (n *node) openDoors() error {
+	front, err := n.makeAdmin()
+	if err != nil {
+		return err
+	}
+	client, produce, consume, metrics := httpd.NewRouter(), httpd.NewRouter(), httpd.NewRouter(), httpd.NewRouter()
+	for _, r := range []*httpd.Router{client, produce} {
+		n.producer.Register(r)
+	}
+	for _, r := range []*httpd.Router{client, consume} {
+		n.consumers.Register(r)
+	}
+	front.Register(client)
+	front.RegisterMetrics(metrics)
+	client.Handle("GET /v1/brokers", discovery.Handler(n.members, n.discoveryPorts()))
+	client.Handle("GET /status", admin.Status("Client discovery", n.cfg.ClientPort, func() bool { return n.topicsReady() == nil }))
+	produce.Handle("GET /status", admin.Status("Producer", n.cfg.ProducerPort, nil))
+	consume.Handle("GET /status", admin.Status("Consumer", n.cfg.ConsumerPort, nil))
+
+	for _, door := range []struct {
+		server *(*httpd.Server)
+		name   string
+		port   int
+		router *httpd.Router
+		wrap   func(net.Listener) net.Listener
+	}{
+		{&n.doors.client, "client", n.cfg.ClientPort, client, nil},
+		{&n.doors.producer, "produce", n.cfg.ProducerPort, produce, nil},
+		{&n.doors.consumer, "consume", n.cfg.ConsumerPort, consume, nil},
+		{&n.doors.metrics, "metrics", n.cfg.MetricsPort, metrics, nil},
+	} {
+		s, err := httpd.New(httpd.Config{
+			Name: door.name, Addr: n.cfg.Addr(door.port), Handler: door.router, Wrap: door.wrap,
+			MaxConnections: n.cfg.MaxConnections, DrainTimeout: n.cfg.ShutdownTimeout,
+			Logger: n.log, Registerer: n.registry,
+		})
+		if err != nil {
+			return err
+		}
+		*door.server = s
+		if err := s.Listen(); err != nil {
+			return err
+		}
+	}
+	return n.openBinary()
+}
+
+func (n *node) openBinary() error {
+	var err error
+	n.doors.binary, err = producing.NewBinaryServer(producing.BinaryConfig{
+		Addr:      n.cfg.Addr(n.cfg.ProducerBinaryPort),
+		Coalescer: n.coalescer, Topics: n.catalogue, MaxRequestBytes: n.cfg.MaxRequestBytes,
+		MaxConnections: n.cfg.MaxConnections, DrainTimeout: n.cfg.ShutdownTimeout,
+		Logger: n.log, Registerer: n.registry,
+	})
+	if err != nil {
+		return err
+	}
+	return n.doors.binary.Listen()
+}
+
+func (n *node) makeAdmin() (*admin.Admin, error) {
+	return admin.New(admin.Config{
+		Topics: n.catalogue, Logs: n.store, Groups: n.consumers, Ownership: n.owner, Members: n.members,
+		Broker: admin.Broker{
+			Version: buildInfo().Version, Disk: n.db.Identity().Disk, Run: n.run, Started: n.started,
+			Ports: admin.Ports{
+				Client: n.cfg.ClientPort, Producer: n.cfg.ProducerPort, Consumer: n.cfg.ConsumerPort,
+				Metrics: n.cfg.MetricsPort, ProducerBinary: n.cfg.ProducerBinaryPort,
+			},
+			Dir: n.cfg.DataDir, Flush: n.flush().String(),
+		},
+		Checks:   []admin.Check{{Name: "topics", Ready: n.topicsReady}},
+		OpenAPI:  api.OpenAPI,
+		Gatherer: n.registry, Pprof: n.cfg.Pprof,
+		Logger: n.log,
+	})
+}
+
+func (n *node) topicsReady() error {
+	select {
+	case <-n.loaded:
+		return nil
+	default:
+		return fmt.Errorf("the catalogue of topics is being read")
+	}
+}
+
+func (n *node) discoveryPorts() discovery.Ports {
+	return discovery.Ports{Producer: n.cfg.ProducerPort, ProducerBinary: n.cfg.ProducerBinaryPort, Consumer: n.cfg.ConsumerPort}
+}
+
+// runDoors serves all ports until ctx ends, then drains them. Between the wish to stop and the drain lies the shutdown
+// delay, so that load balancers notice first; the metrics port goes on until the others are drained.
+func (n *node) runDoors(ctx context.Context) error {
+	delayed, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go func() {
+		<-ctx.Done()
+		n.log.Info().Dur("delay", n.cfg.ShutdownDelay).Msg("broker is shutting down")
+		wait := time.NewTimer(n.cfg.ShutdownDelay)
+		defer wait.Stop()
+		select {
+		case <-wait.C:
+		case <-delayed.Done():
+		}
+		stop()
+	}()
+	return layered(delayed,
+		n.doors.metrics.Run,
+		parallel(n.doors.client.Run, n.doors.producer.Run, n.doors.consumer.Run, n.doors.binary.Run),
+	)
+}
