@@ -42,7 +42,7 @@ func (db *DB) compact() {
 	if count < compactAlways {
 		need += compactMargin
 	}
-	if db.askRoom(need) != nil || db.checkFree(need) != nil {
+	if db.checkFree(need) != nil { // the owner of the disk is not asked: a compaction is no reason to give up a reserve
 		db.log.Debug().Int64("bytes", need).Msg("no room to compact the local database")
 		return
 	}
