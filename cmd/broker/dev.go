@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/skeinmq/skein/internal/conf"
 	"github.com/skeinmq/skein/internal/discovery"
@@ -26,7 +28,7 @@ All settings of "broker serve" are taken from flags and the environment too.`,
   broker dev --data ./skein-data --flush interval`,
 		Args: cobra.NoArgs,
 	}
-	conf.RegisterFlags(cmd.Flags(), "data-dir", "brokers", "ordinal", "advertise")
+	conf.RegisterFlags(cmd.Flags(), devFixes...)
 	cmd.Flags().StringVar(&dir, "data", "", "folder for the data, kept when the broker ends (default: a temporary one)")
 	cmd.Flags().IntVar(&brokers, "brokers", 1, "number of brokers; this version runs one")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -38,11 +40,19 @@ All settings of "broker serve" are taken from flags and the environment too.`,
 	return cmd
 }
 
+// devFixes are the settings that "dev" chooses itself, whatever the environment says.
+var devFixes = []string{"data-dir", "brokers", "ordinal", "advertise"}
+
 // devHost is where "dev" listens unless told otherwise.
 const devHost = "127.0.0.1"
 
 func dev(cmd *cobra.Command, dir string) error {
-	cfg, err := conf.Load(cmd.Flags(), os.LookupEnv)
+	cfg, err := conf.Load(cmd.Flags(), func(name string) (string, bool) {
+		if slices.ContainsFunc(devFixes, func(f string) bool { return name == "SKEIN_"+strings.ToUpper(strings.ReplaceAll(f, "-", "_")) }) {
+			return "", false
+		}
+		return os.LookupEnv(name)
+	})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -67,15 +68,18 @@ func openNode(cfg conf.Settings, members *discovery.Static, log zerolog.Logger) 
 // openDisk opens the local database and the store. The database asks the store for room before it writes, and is opened
 // first, since the store keeps its notes there.
 func (n *node) openDisk() error {
-	var err error
+	var (
+		err    error
+		opened atomic.Pointer[data.Store] // the database compacts in a goroutine of its own
+	)
 	n.db, err = localdb.Open(localdb.Config{
 		Dir:     filepath.Join(n.cfg.DataDir, "db"),
 		Ordinal: n.members.Self(),
 		EnsureRoom: func(bytes int64) error {
-			if n.store == nil {
-				return nil
+			if store := opened.Load(); store != nil {
+				return store.EnsureRoom(bytes)
 			}
-			return n.store.EnsureRoom(bytes)
+			return nil
 		},
 		Logger: n.component("localdb"), Registerer: n.registry,
 	})
@@ -96,6 +100,7 @@ func (n *node) openDisk() error {
 	if err != nil {
 		return err
 	}
+	opened.Store(n.store)
 	if n.store.UncleanReboot() {
 		disk, err := n.db.RenewDisk()
 		if err != nil {
