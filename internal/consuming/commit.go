@@ -11,10 +11,6 @@ import (
 	"github.com/skeinmq/skein/internal/topology"
 )
 
-// errOtherOrigin means that another origin or member reads now what a commit is about; the text is that of docs/wire.md,
-// 5.3.
-var errOtherOrigin = errors.New("Manual commit ignored: another origin reading") //nolint:staticcheck // the text of the protocol
-
 // errUnknownAnswer means that a commit names an answer that is not open.
 var errUnknownAnswer = errors.New("the answer that ack names is not the last one of this consumer, or its records were given back since")
 
@@ -56,6 +52,7 @@ func (s *Service) commit(ctx context.Context, ses *session, ack ack, positions [
 		g.mu.Lock()
 	}
 	refused, err = s.commitNow(ses, ack, positions)
+	maps.DeleteFunc(ses.touched, func(l *positionLog, _ struct{}) bool { return l.isDeleted() })
 	logs := slices.Collect(maps.Keys(ses.touched))
 	g.mu.Unlock()
 	if err != nil || len(logs) == 0 {

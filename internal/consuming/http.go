@@ -75,12 +75,6 @@ func readRegistration(w http.ResponseWriter, r *http.Request) (registration, err
 	return parseRegistration(body, r.Context())
 }
 
-// Errors of registrations; the texts are those of docs/wire.md, 5.1.
-var (
-	errPayload = errors.New("Invalid ConsumerInfo payload")      //nolint:staticcheck // the text of the protocol
-	errPolicy  = errors.New("Invalid offset reset policy value") //nolint:staticcheck // the text of the protocol
-)
-
 func parseRegistration(body []byte, ctx context.Context) (registration, error) {
 	var info struct {
 		ID         string                      `json:"id"`
@@ -195,7 +189,7 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errNotRegistered), errors.Is(err, errOtherOrigin), errors.Is(err, errUnknownAnswer):
 		httpd.Refuse(w, http.StatusConflict, err.Error())
-	case errors.Is(err, errOther), errors.Is(err, errIncomplete), errors.Is(err, errPayload), errors.Is(err, errPolicy):
+	case errors.As(err, new(wireError)):
 		httpd.Refuse(w, http.StatusBadRequest, err.Error())
 	default:
 		httpd.RefuseError(w, err)

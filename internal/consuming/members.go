@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,13 +21,24 @@ type registration struct {
 	conn   *httpd.Conn // nil for a consumer that names its id in each request
 }
 
-// Errors of registrations and lookups; the texts are those of docs/wire.md, 5.1 and 5.2.
-var (
-	errNotRegistered = errors.New("Consumer not registered")                                 //nolint:staticcheck // the text of the protocol
-	errOther         = errors.New("Consumer already registered with different parameters")   //nolint:staticcheck // the text of the protocol
-	errIncomplete    = errors.New("Consumer id and topics can not be empty")                 //nolint:staticcheck // the text of the protocol
-	errTooMany       = fmt.Errorf("too many consumers are registered: %w", topology.ErrBusy) // 429
+// wireError is a refusal with a text of docs/wire.md, section 5.
+type wireError string
+
+// Error implements error.
+func (e wireError) Error() string { return string(e) }
+
+const (
+	errNotRegistered wireError = "Consumer not registered"
+	errOther         wireError = "Consumer already registered with different parameters"
+	errIncomplete    wireError = "Consumer id and topics can not be empty"
+	errPayload       wireError = "Invalid ConsumerInfo payload"
+	errPolicy        wireError = "Invalid offset reset policy value"
+	// errOtherOrigin means that another origin or member reads now what a commit is about.
+	errOtherOrigin wireError = "Manual commit ignored: another origin reading"
 )
+
+// errTooMany means that no further consumer fits. HTTP 429.
+var errTooMany = fmt.Errorf("too many consumers are registered: %w", topology.ErrBusy)
 
 // defaultGroup is the group of consumers that name none.
 const defaultGroup = "default"

@@ -2,6 +2,7 @@ package consuming
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,7 +22,7 @@ type positionLog struct {
 	under topology.Version
 
 	mu      sync.Mutex
-	retired bool                // it is out of use: the topic or the leadership is gone
+	retired error               // not nil when it is out of use: the topic or the leadership is gone
 	view    map[string]position // by group: a function of the log below applied
 	applied topology.Offset     // <= high watermark of the log
 	pending map[string]change   // newer than view and current
@@ -89,7 +90,7 @@ func (l *positionLog) groups() map[string]position {
 func (l *positionLog) set(group string, c change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.retired {
+	if l.retired != nil {
 		return
 	}
 	if l.pending == nil {
@@ -102,13 +103,20 @@ func (l *positionLog) set(group string, c change) {
 func (l *positionLog) hasPending() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.pending) > 0 && !l.retired
+	return len(l.pending) > 0 && l.retired == nil
 }
 
-// retire makes l refuse what comes and waits for the write in flight.
-func (l *positionLog) retire() {
+// isDeleted tells whether the topic is gone, and with it what there was to commit.
+func (l *positionLog) isDeleted() bool {
 	l.mu.Lock()
-	l.retired = true
+	defer l.mu.Unlock()
+	return errors.Is(l.retired, topology.ErrUnknownTopic)
+}
+
+// retire makes l refuse what comes, with why, and waits for the write in flight.
+func (l *positionLog) retire(why error) {
+	l.mu.Lock()
+	l.retired = why
 	l.pending = nil
 	current := l.current
 	l.mu.Unlock()
@@ -126,9 +134,9 @@ func (s *positions) write(ctx context.Context, l *positionLog, whole bool) error
 	l.mu.Lock()
 	mine := l.seq
 	for {
-		if l.retired {
+		if err := l.retired; err != nil {
 			l.mu.Unlock()
-			return errStale
+			return err
 		}
 		a := l.current
 		if a == nil {
@@ -195,7 +203,7 @@ func (s *positions) carryOut(ctx context.Context, l *positionLog, a *attempt, wh
 		s.committed(l, base, next, groups, whole)
 	}
 	l.mu.Lock()
-	if err != nil && !l.retired && !isGone(err) {
+	if err != nil && l.retired == nil && !isGone(err) {
 		l.restore(a)
 	}
 	a.err = err

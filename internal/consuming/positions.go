@@ -100,7 +100,7 @@ func (s *positions) ensure(tp *topicPositions, p topology.Partition) (topology.V
 		return v, nil
 	}
 	if old := tp.get(p); old != nil {
-		s.drop(old) // of an earlier generation: what it had not written is delivered again
+		s.drop(old, errStale) // of an earlier generation: what it had not written is delivered again
 	}
 	l, err := s.load(tp, p)
 	if err != nil {
@@ -226,9 +226,9 @@ func (s *positions) flushDirty(ctx context.Context) error {
 	return err
 }
 
-// drop takes l out of use: its changes are forgotten, and whoever still holds it gets errStale.
-func (s *positions) drop(l *positionLog) {
-	l.retire()
+// drop takes l out of use: its changes are forgotten, and whoever still writes to it gets why.
+func (s *positions) drop(l *positionLog, why error) {
+	l.retire(why)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.dirty, l)
@@ -245,7 +245,7 @@ func (s *positions) forget(topic uuid.UUID) error {
 	s.mu.Unlock()
 	if tp != nil {
 		for _, l := range tp.all() {
-			s.drop(l)
+			s.drop(l, topology.ErrUnknownTopic)
 		}
 	}
 	s.saveMu.Lock()

@@ -229,7 +229,7 @@ func (d delta) store(group string, c change, put func(key, value []byte), del fu
 func (l *positionLog) takeDelta() (delta, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.retired || l.applied == l.saved && len(l.unsaved) == 0 {
+	if l.retired != nil || l.applied == l.saved && len(l.unsaved) == 0 {
 		return delta{}, false
 	}
 	d := delta{log: l, changes: make(map[string]change, len(l.unsaved)), applied: l.applied}
