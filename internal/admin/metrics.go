@@ -5,7 +5,6 @@ import (
 	"net/http/pprof"
 	runtimepprof "runtime/pprof"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -44,8 +43,6 @@ func registerPprof(r *httpd.Router) {
 		pprof.Index(w, req)
 	})
 	r.HandleFunc("GET /debug/pprof/{profile}", func(w http.ResponseWriter, req *http.Request) {
-		// A profile takes as long as its parameter "seconds" says.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		switch name := req.PathValue("profile"); name {
 		case "cmdline":
 			pprof.Cmdline(w, req)

@@ -158,6 +158,27 @@ func TestDrainWithoutRequestsIsQuick(t *testing.T) {
 	}
 }
 
+// A poll, which has no body, may take longer than a body may.
+func TestLongPollOutlivesReadTimeout(t *testing.T) {
+	t.Parallel()
+	h, entered, let := slowDoor()
+	s := start(t, httpd.Config{Handler: h, ReadTimeout: 100 * time.Millisecond})
+	a, b := ask(h1(t), s.url("/slow")), ask(h2(t), s.url("/slow"))
+	<-entered
+	<-entered
+	select {
+	case <-entered:
+		t.Fatal("a poll was cancelled")
+	case <-time.After(400 * time.Millisecond):
+	}
+	close(let)
+	for _, p := range []chan answer{a, b} {
+		if r := <-p; r.err != nil || r.resp.StatusCode != 200 {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 func TestDrainingOutsideAServer(t *testing.T) {
 	select {
 	case <-httpd.Draining(context.Background()):

@@ -26,13 +26,11 @@ type Config struct {
 
 	MaxHeaderBytes    int           // request line and headers; default 64 KiB
 	ReadHeaderTimeout time.Duration // from the first byte of a request to the end of its headers; default 10s
-	// ReadTimeout is from there to the end of the body; default 2m. On HTTP/1.1 the context of a request that runs
-	// longer than this is cancelled, so it must be above the longest poll.
-	ReadTimeout    time.Duration
-	IdleTimeout    time.Duration // between two requests of a connection; default 2m
-	DrainTimeout   time.Duration // from the end of the context of Run to closing what still runs; default 25s
-	MaxConnections int           // further connections are answered with 503 and closed; default 10000
-	MaxStreams     int           // requests at a time on one HTTP/2 connection; default 256
+	ReadTimeout       time.Duration // and to the end of its body; default 2m. The answer may take as long as it likes
+	IdleTimeout       time.Duration // between two requests of a connection; default 2m
+	DrainTimeout      time.Duration // from the end of the context of Run to closing what still runs; default 25s
+	MaxConnections    int           // further connections are answered with 503 and closed; default 10000
+	MaxStreams        int           // requests at a time on one HTTP/2 connection; default 256
 
 	Logger     zerolog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
