@@ -255,24 +255,34 @@ func TestBinaryRefusals(t *testing.T) {
 		}
 	})
 
-	// Where the framing cannot be trusted any more, or only by reading on for long, an error and the end.
-	broken := []struct {
-		name   string
-		header []byte
-	}{
-		{"a wrong checksum (4.1)", unhex(t, "01 00 00 07 04 00 00 00 10 04 40 86 f2")},
-		{"a body of -1 bytes", frameHeader(1, 7, harness.OpProduce, 0xffffffff)},
-		{"a body of 17 MiB", frameHeader(1, 7, harness.OpProduce, 17*mib)},
-		{"an unknown op with a body of 2 GiB", frameHeader(1, 7, 99, 1<<31)},
-	}
-	for _, c := range broken {
-		t.Run(c.name, func(t *testing.T) {
+	t.Run("a wrong checksum ends the connection (4.1)", func(t *testing.T) {
+		conn := startup(t, b)
+		send(t, conn, unhex(t, "01 00 00 07 04 00 00 00 10 04 40 86 f2"))
+		wantError(t, conn, 7, 0, "")
+		wantClosed(t, conn)
+	})
+
+	// Announced lengths that no body has are refused by the header alone. Then the broker skips the body, or closes.
+	for name, header := range map[string][]byte{
+		"a body of -1 bytes":                    frameHeader(1, 7, harness.OpProduce, 0xffffffff),
+		"a body of 17 MiB":                      frameHeader(1, 7, harness.OpProduce, 17*mib),
+		"an unknown op with a body of 2 GiB":    frameHeader(1, 7, 99, 1<<31),
+		"a second STARTUP with a body of 4 KiB": frameHeader(1, 7, harness.OpStartup, 4096),
+	} {
+		t.Run(name, func(t *testing.T) {
 			conn := startup(t, b)
-			send(t, conn, c.header)
+			send(t, conn, header)
 			wantError(t, conn, 7, 0, "")
+			conn.(*net.TCPConn).CloseWrite()
 			wantClosed(t, conn)
 		})
 	}
+	t.Run("a frame of 17 MiB is skipped", func(t *testing.T) {
+		conn := startup(t, b)
+		send(t, conn, frame(1, 0, 7, harness.OpProduce, produceBody("k", "refused", strings.Repeat("x", 17*mib))))
+		wantError(t, conn, 7, 0, "")
+		stillServes(t, conn, "after")
+	})
 
 	t.Run("a wrong version with a right checksum", func(t *testing.T) {
 		conn := startup(t, b)

@@ -50,7 +50,7 @@ func (c *cursor) uint(n int) uint64 {
 	return binary.BigEndian.Uint64(append(make([]byte, 8-n, 8), c.take(n)...))
 }
 
-// unpack reads a binary answer and checks what clients need (0.1 to 0.3, 0.13, 0.15).
+// unpack reads a binary answer and checks what clients need (0.1 to 0.3, 0.15).
 func unpack(t testing.TB, a answer) []item {
 	t.Helper()
 	if a.StatusCode != 200 {
@@ -71,7 +71,6 @@ func unpack(t testing.TB, a answer) []item {
 	}
 	defer zr.Close()
 	c := &cursor{t, []byte(a.body)}
-	seen := map[string]bool{}
 	var items []item
 	for range c.uint(2) {
 		it := item{token: int64(c.uint(8)), index: uint8(c.uint(1)), version: uint32(c.uint(4))}
@@ -93,11 +92,6 @@ func unpack(t testing.TB, a answer) []item {
 		}
 		if len(it.records) == 0 || it.records[len(it.records)-1].body == "" {
 			t.Fatalf("the item of %s has no records, or an empty last one", it.topic)
-		}
-		if where := fmt.Sprint(it.topic, it.token); seen[where] {
-			t.Errorf("two chunks of %s at token %d in one poll", it.topic, it.token)
-		} else {
-			seen[where] = true
 		}
 		items = append(items, it)
 	}
@@ -169,10 +163,11 @@ func TestBinaryPoll(t *testing.T) {
 
 		var got []item
 		for range 3 {
-			got = append(got, unpack(t, http1(t, b, port, "POST", "/v1/consumer/poll?wait=5s&consumerId="+topic, ""))...)
-		}
-		if len(got) != 3 {
-			t.Fatalf("%d items for three requests one after the other (0.13)", len(got))
+			items := unpack(t, http1(t, b, port, "POST", "/v1/consumer/poll?wait=5s&consumerId="+topic, ""))
+			if len(items) != 1 {
+				t.Fatalf("%d items in a poll of one partition, for requests that came one after the other (0.13)", len(items))
+			}
+			got = append(got, items[0])
 		}
 		for i, want := range []string{`{"a":1}`, "not json", "\xff\x00bytes"} {
 			it := got[i]
