@@ -231,7 +231,9 @@ func (a *app) measure(ctx context.Context, f *benchFlags, l load) error {
 	switch {
 	case err != nil:
 		return err
-	case report.Check != nil && !report.Check.OK && ctx.Err() == nil:
+	case ctx.Err() != nil:
+		return errInterrupted
+	case report.Check != nil && !report.Check.OK:
 		return errCheckFailed
 	}
 	return nil

@@ -66,7 +66,7 @@ func (r *consumer) openPartitions(ctx context.Context) ([]*partitionReader, erro
 				continue
 			}
 			p := &partitionReader{r: r, topic: topic, partition: log.Partition, end: log.HighWatermark}
-			p.from = place(r.start, log)
+			p.from = r.place(topic, log)
 			readers = append(readers, p)
 		}
 	}
@@ -87,9 +87,9 @@ func (r *consumer) pageLimit(n int) int {
 	return min(limit, r.flags.maxRecords)
 }
 
-// place is where a read of a log begins.
-func place(s start, log api.LogInfo) api.Place {
-	offset := log.Start
+// place is where a read of a log begins. An offset that is not there is moved to the nearest that is, and that is said.
+func (r *consumer) place(topic string, log api.LogInfo) api.Place {
+	s, offset := r.start, log.Start
 	switch {
 	case s.time != nil:
 		return api.Place{Time: s.time}
@@ -98,9 +98,20 @@ func place(s start, log api.LogInfo) api.Place {
 	case s.offset != nil && *s.offset < 0:
 		offset = max(log.Start, log.HighWatermark+*s.offset)
 	case s.offset != nil:
-		offset = *s.offset
+		offset = min(max(*s.offset, log.Start), log.HighWatermark)
+		if offset != *s.offset {
+			r.note("Partition %d of %s %s; reading begins at %d.", log.Partition, topic, extent(log), offset)
+		}
 	}
 	return api.Place{Offset: &offset}
+}
+
+// extent says which offsets a log has.
+func extent(log api.LogInfo) string {
+	if log.Start == log.HighWatermark {
+		return fmt.Sprintf("has no records, the next is %d", log.HighWatermark)
+	}
+	return fmt.Sprintf("has the offsets %d to %d", log.Start, log.HighWatermark-1)
 }
 
 // fetch gets the next page, waiting for records at the end for so long.

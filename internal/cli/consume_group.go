@@ -80,8 +80,12 @@ func (r *consumer) recover(ctx context.Context, ack string, cause error, pause *
 	case ctx.Err() != nil:
 		return ack, nil
 	case api.StatusOf(cause) == http.StatusConflict:
-		if err := r.register(ctx); err != nil && !retriable(err) {
+		err := r.register(ctx)
+		if err != nil && !retriable(err) {
 			return ackNone, err
+		}
+		if err == nil {
+			pause.reset()
 		}
 		ack = ackNone
 	case !retriable(cause):

@@ -84,7 +84,7 @@ func TestConsumeErrors(t *testing.T) {
 	}{
 		"unknown topic":          {[]string{"consume", "nope"}, 1, "topic nope: unknown topic: nope (status 404)\nSee 'broker topics list', or create it with 'broker topics create nope'"},
 		"unknown partition":      {[]string{"consume", "orders", "-p", "3"}, 1, "topic orders has no partition 3; it has 0 to 2"},
-		"out of range":           {[]string{"consume", "orders", "-p", "0", "-o", "7", "--follow"}, 1, "orders partition 0 has the offsets 0 to 1"},
+		"out of range":           {[]string{"consume", "orders", "-p", "0", "-o", "7"}, 0, "Partition 0 of orders has the offsets 0 to 1; reading begins at 2."},
 		"group with an offset":   {[]string{"consume", "orders", "-g", "g", "-o", "1"}, 2, "move a group with 'broker groups seek'"},
 		"two forms":              {[]string{"consume", "orders", "--json", "-f", "%v"}, 2, "exclude each other"},
 		"unknown token":          {[]string{"consume", "orders", "-f", "%z"}, 2, "unknown token %z; known are"},

@@ -81,6 +81,8 @@ func hintFor(e *api.Error, what string) string {
 		case "group":
 			return "See 'broker groups list'"
 		}
+	case http.StatusUnprocessableEntity:
+		return "Under an idempotency key only the same lines can be repeated, with the same flags; take another key for these"
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return "Nothing was changed; try again in a moment, and see 'broker cluster status'"
 	case http.StatusInsufficientStorage:

@@ -183,9 +183,9 @@ func (c *Client) send(parent context.Context, base *url.URL, r request) (*answer
 		return nil, connError(parent, base, err, c.timeout+r.wait)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err == nil && len(body) > maxAnswer {
-		return nil, fmt.Errorf("%s %s: the answer is longer than %d bytes", r.method, r.path, maxAnswer)
+	body, err := readAnswer(resp)
+	if errors.Is(err, errAnswerTooLong) {
+		return nil, fmt.Errorf("%s %s: %w", r.method, r.path, err)
 	}
 	if err != nil {
 		return nil, connError(parent, base, err, c.timeout+r.wait)
@@ -194,6 +194,25 @@ func (c *Client) send(parent context.Context, base *url.URL, r request) (*answer
 		return nil, refusal(r, resp, body)
 	}
 	return &answer{status: resp.StatusCode, header: resp.Header, body: body}, nil
+}
+
+var errAnswerTooLong = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+
+// readAnswer reads a body whole, into a buffer of its length where that is announced.
+func readAnswer(resp *http.Response) ([]byte, error) {
+	if resp.ContentLength > maxAnswer {
+		return nil, errAnswerTooLong
+	}
+	if resp.ContentLength >= 0 {
+		body := make([]byte, resp.ContentLength)
+		_, err := io.ReadFull(resp.Body, body)
+		return body, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
+		err = errAnswerTooLong
+	}
+	return body, err
 }
 
 func (c *Client) build(ctx context.Context, base *url.URL, r request) (*http.Request, error) {
