@@ -95,6 +95,7 @@ func TestReadBodyRoundTrip(t *testing.T) {
 }
 
 func TestReadBodyRefusals(t *testing.T) {
+	t.Parallel()
 	bomb := encode(t, "zstd", make([]byte, 64<<20))
 	for _, tc := range []struct {
 		name, encoding string
@@ -144,6 +145,7 @@ func TestReadBodyAllocatesAsBytesArrive(t *testing.T) {
 }
 
 func TestReadBodyOverSockets(t *testing.T) {
+	t.Parallel()
 	r := httpd.NewRouter()
 	r.HandleFunc("POST /echo", func(w http.ResponseWriter, req *http.Request) {
 		b, release, err := httpd.ReadBody(w, req, 1<<20)

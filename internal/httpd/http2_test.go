@@ -72,6 +72,7 @@ func (f *framer) until(t *testing.T, want func(http2.Frame) bool) http2.Frame {
 // The Go consumer drops a connection whose PING is not answered within a second (docs/wire.md, 5.6): hundreds of
 // requests that wait and answers that nobody reads do not hold it up.
 func TestPingUnderLoad(t *testing.T) {
+	t.Parallel()
 	var waiting atomic.Int64
 	r := httpd.NewRouter()
 	r.HandleFunc("GET /wait", func(_ http.ResponseWriter, req *http.Request) {
@@ -106,6 +107,7 @@ func TestPingUnderLoad(t *testing.T) {
 }
 
 func TestStreamsAreCapped(t *testing.T) {
+	t.Parallel()
 	s := start(t, httpd.Config{Handler: text("x"), MaxStreams: 7})
 	f := dialFrames(t, s.Addr())
 	fr := f.until(t, func(fr http2.Frame) bool { _, ok := fr.(*http2.SettingsFrame); return ok })
@@ -115,6 +117,7 @@ func TestStreamsAreCapped(t *testing.T) {
 }
 
 func TestHTTP2HugeHeader(t *testing.T) {
+	t.Parallel()
 	s := start(t, httpd.Config{Handler: text("x"), MaxHeaderBytes: 16 << 10})
 	t.Run("a little too large is 431", func(t *testing.T) {
 		f := dialFrames(t, s.Addr())

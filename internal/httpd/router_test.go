@@ -85,6 +85,7 @@ func TestConnectIsRefused(t *testing.T) {
 
 // No path, however written, is redirected or panics; clean ones are matched as they are.
 func TestRouterNeverRedirects(t *testing.T) {
+	t.Parallel()
 	r := router()
 	rapid.Check(t, func(t *rapid.T) {
 		segs := rapid.SliceOfN(rapid.SampledFrom([]string{"", ".", "..", "v1", "topic", "messages", "consumer", "register", "%2e", "%2F", "a", "status"}), 0, 6).Draw(t, "segments")

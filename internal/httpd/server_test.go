@@ -68,6 +68,7 @@ func TestHugeHeader(t *testing.T) {
 
 // Headers that trickle in, and connections that say nothing, are closed.
 func TestSlowClientsAreClosed(t *testing.T) {
+	t.Parallel()
 	s := start(t, httpd.Config{Handler: text("x"), ReadHeaderTimeout: 100 * time.Millisecond, IdleTimeout: 150 * time.Millisecond})
 	for name, begin := range map[string]string{
 		"nothing":                  "",
@@ -96,6 +97,7 @@ func isTimeout(err error) bool {
 }
 
 func TestPanics(t *testing.T) {
+	t.Parallel()
 	var log lockedBuffer
 	r := httpd.NewRouter()
 	r.HandleFunc("GET /early", func(w http.ResponseWriter, _ *http.Request) {
@@ -162,6 +164,7 @@ func (l *lockedBuffer) lines() []string {
 }
 
 func TestMaxConnections(t *testing.T) {
+	t.Parallel()
 	s := start(t, httpd.Config{Handler: text("x"), MaxConnections: 2})
 	ask := "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 	a, b := raw(t, s.Addr(), ask), raw(t, s.Addr(), ask)
@@ -194,6 +197,7 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 func TestConnIdentity(t *testing.T) {
+	t.Parallel()
 	var closed atomic.Int64
 	r := httpd.NewRouter()
 	r.HandleFunc("GET /id", func(w http.ResponseWriter, req *http.Request) {
@@ -241,6 +245,7 @@ func TestOnCloseAfterTheClose(t *testing.T) {
 
 // Wrap can take connections out of the door and hands on the others.
 func TestWrap(t *testing.T) {
+	t.Parallel()
 	s := start(t, httpd.Config{Handler: text("x"), Wrap: func(ln net.Listener) net.Listener { return &everySecond{Listener: ln} }})
 	var served, taken int
 	for range 4 {
@@ -282,6 +287,7 @@ func (l *everySecond) Accept() (net.Conn, error) {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
 	r := router()
 	r.HandleFunc("POST /abort", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
