@@ -308,3 +308,14 @@ func numbered(prefix string, n int) []string {
 	}
 	return list
 }
+
+// keyReader reads the key of the first record of a chunk.
+type keyReader struct{ d recordbatch.Decoder }
+
+func (k *keyReader) keys(batch []byte) (string, error) {
+	records, err := k.d.Decode(batch)
+	if err != nil {
+		return "", err
+	}
+	return string(records[0].Key), nil
+}

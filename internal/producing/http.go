@@ -121,7 +121,8 @@ func (r *request) readQuery(query string) error {
 			if err := topology.CheckName("partitionKey", value); err != nil {
 				return err
 			}
-			r.key = []byte(value)
+			r.keyBuf = append(r.keyBuf[:0], value...)
+			r.key = r.keyBuf
 		case name == "timestamp" && !timed && value != "":
 			us, err := strconv.ParseInt(value, 10, 64)
 			if err != nil || us < 0 {

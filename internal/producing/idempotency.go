@@ -21,6 +21,8 @@ type IdempotencyConfig struct {
 	// keys of partitions that are not in use are let go, and read from their logs when they are wanted again.
 	TotalKeys int
 	LoadWait  time.Duration // how long a request waits for the keys of a partition to be read; default 10s
+	// PendingWait is how long a repeated request waits for the first one; default 30s.
+	PendingWait time.Duration
 
 	Now        func() time.Time
 	Logger     zerolog.Logger
@@ -39,6 +41,9 @@ func (c *IdempotencyConfig) setDefaults() {
 	}
 	if c.LoadWait <= 0 {
 		c.LoadWait = 10 * time.Second
+	}
+	if c.PendingWait <= 0 {
+		c.PendingWait = 30 * time.Second
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -152,10 +157,8 @@ func (d *idempotency) claim(ctx context.Context, log topology.LogID, mark *idemM
 		if !same {
 			return nil, nil, ErrKeyReused
 		}
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("%w: the same request is on its way: %w", topology.ErrOutcomeUnknown, ctx.Err())
+		if err := await(ctx, p.done, d.cfg.PendingWait); err != nil {
+			return nil, nil, fmt.Errorf("the same request is on its way: %w", err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/skeinmq/skein/internal/httpd"
 	"github.com/skeinmq/skein/internal/topology"
 )
 
@@ -223,9 +224,15 @@ func (p *Producer) await(ctx context.Context, req *request, failed error) error 
 
 // awaitRound waits for the round of s. An error means that the outcome is not known in time.
 func (p *Producer) awaitRound(ctx context.Context, s span) error {
-	done := s.done()
+	return await(ctx, s.done(), p.cfg.AnswerTimeout)
+}
+
+// await waits for done, up to limit. The end of ctx alone does not end the wait: net/http cancels it too when a client
+// has sent all it wants to send and closes its side, and such a client still wants the answer. Only a server that is
+// shutting down and has cancelled its requests does.
+func await(ctx context.Context, done <-chan struct{}, limit time.Duration) error {
 	timer := timers.Get().(*time.Timer)
-	timer.Reset(p.cfg.AnswerTimeout)
+	timer.Reset(limit)
 	defer func() {
 		timer.Stop()
 		timers.Put(timer)
@@ -234,11 +241,31 @@ func (p *Producer) awaitRound(ctx context.Context, s span) error {
 	case <-done:
 		return nil
 	case <-timer.C:
-		return unknownAfter(p.cfg.AnswerTimeout)
+		return unknownAfter(limit)
 	case <-ctx.Done():
+	}
+	draining := httpd.Draining(ctx)
+	if draining == nil {
+		return unknownGone(ctx.Err())
+	}
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return unknownAfter(limit)
+	case <-draining:
+	}
+	timer.Reset(lastWait)
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
 		return unknownGone(ctx.Err())
 	}
 }
+
+// lastWait is how long a cancelled request waits once its server shuts down.
+const lastWait = time.Second
 
 var timers = sync.Pool{New: func() any {
 	t := time.NewTimer(time.Hour)

@@ -33,6 +33,7 @@ type request struct {
 	body           []byte
 	receipts       bool  // the answer shall name the offsets
 	held           int64 // of the memory budget
+	keyBuf         []byte
 
 	topic   topology.Topic
 	now     int64
@@ -87,7 +88,7 @@ func (r *request) free() {
 	r.decoder.reset()
 	*r = request{
 		headers: r.headers[:0], records: r.records[:0], decoder: r.decoder, mark: idemMark{buf: r.mark.buf, headers: r.mark.headers[:0]},
-		groups: r.groups[:0], group: r.group[:0], sorted: r.sorted[:0],
+		groups: r.groups[:0], group: r.group[:0], sorted: r.sorted[:0], keyBuf: r.keyBuf[:0],
 	}
 	requests.Put(r)
 }

@@ -138,6 +138,13 @@ func (c *Coalescer) write(r *round) {
 	sealed := time.Now()
 	c.metrics.observe(r, c.commit(r), began, sealed)
 
+	c.mu.Lock()
+	c.level = r.requests + c.filling.requests // before any of them can come back
+	r.unstick()
+	c.mu.Unlock()
+	c.lastDone = time.Now()
+
+	c.budget.release(r.held)
 	for _, h := range r.hooks {
 		h.roundDone()
 	}
@@ -145,13 +152,6 @@ func (c *Coalescer) write(r *round) {
 	for _, a := range r.acks {
 		a.conn.answer(a)
 	}
-	c.budget.release(r.held)
-
-	c.mu.Lock()
-	c.level = r.requests + c.filling.requests
-	r.unstick()
-	c.mu.Unlock()
-	c.lastDone = time.Now()
 }
 
 // commit writes the chunks of the logs that this broker leads and sets the results of all.
