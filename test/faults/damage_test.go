@@ -19,6 +19,9 @@ import (
 // headerSize is that of a record batch: bytes 0 to 7 are its first offset, 8 to 11 the length of what follows.
 const headerSize = 61
 
+// logsOf is the folder of the logs in a data folder: a folder for each topic id, in it one for each partition.
+func logsOf(dir string) string { return filepath.Join(dir, "data", "logs") }
+
 // chunks finds where the chunks of a segment begin, by the lengths in their headers, and where the last one ends.
 func chunks(t *testing.T, segment []byte) (starts []int) {
 	t.Helper()
@@ -79,7 +82,7 @@ func TestFlippedBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range victims {
-		flip(t, rng, filepath.Join(o.Dir, "logs", ids[v.name], "0"), v, nChunks)
+		flip(t, rng, filepath.Join(logsOf(o.Dir), ids[v.name], "0"), v, nChunks)
 	}
 
 	b = harness.Start(t, o)
@@ -203,7 +206,7 @@ func TestDamagedIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	hit := 0
-	err := filepath.WalkDir(filepath.Join(o.Dir, "logs"), func(path string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(logsOf(o.Dir), func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "index") {
 			return err
 		}

@@ -72,8 +72,10 @@ func TestManyTopics(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		if kill {
 			b.Kill()
-		} else if _, err := b.Stop(30 * time.Second); err != nil {
+		} else if took, err := b.Stop(90 * time.Second); err != nil {
 			t.Fatal(err)
+		} else {
+			t.Logf("a clean stop took %v", took.Round(time.Millisecond))
 		}
 		b = harness.Start(t, o)
 		t.Logf("after a clean stop: %v; ready in %v, %d MiB, %d files", !kill, b.ReadyIn.Round(time.Millisecond), b.RSS(t)/mib, b.OpenFiles(t))
