@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // readBeyond takes in the chunks that the files hold beyond what is noted of a log: where there is no journal to tell, a
@@ -11,21 +12,18 @@ import (
 //
 // Where the notes are lost (salvage) the log is made from its files alone: its start is the first segment, its stretches
 // are those of the chunks, and damage with good chunks behind it does not end it.
-func (s *Store) readBeyond(l *log) error {
+func (s *Store) readBeyond(l *log, noted bool) error {
 	l.mu.Lock()
-	noted := l.last.ok || l.end > 0
-	if noted {
-		if err := s.load(l); err != nil {
-			l.mu.Unlock()
-			return err
-		}
-	}
+	err := s.load(l)
 	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	bases, err := s.listSegments(l.id)
 	if err != nil {
 		return err
 	}
-	if !noted && len(bases) > 0 {
+	if !noted && len(bases) > 0 && (s.salvage || bases[0] <= l.start) {
 		l.start = max(l.start, bases[0])
 		l.end = bases[0]
 	}
@@ -39,7 +37,7 @@ func (s *Store) readBeyond(l *log) error {
 		}
 	}
 	for _, base := range bases {
-		if base < l.end || l.last.ok && base <= l.last.base || base > l.end && !s.salvage {
+		if base < l.end || l.last.ok && base <= l.last.base || base > max(l.end, l.start) && !s.salvage {
 			continue
 		}
 		seg := &segment{base: base, first: noTime, max: noTime, fresh: true}
@@ -53,6 +51,9 @@ func (s *Store) readBeyond(l *log) error {
 		if err != nil {
 			return err
 		}
+		if seg.size == 0 {
+			l.detach(seg)
+		}
 		if !whole && !s.salvage {
 			return nil
 		}
@@ -60,9 +61,19 @@ func (s *Store) readBeyond(l *log) error {
 	return nil
 }
 
+// detach takes back a segment in which no chunk was found.
+func (l *log) detach(seg *segment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.segs = slices.DeleteFunc(slices.Clone(l.segs), func(s *segment) bool { return s == seg })
+	l.segCount = int32(len(l.segs))
+	l.roll = len(l.segs) > 0
+	l.noteLast()
+}
+
 // takeTail takes in the chunks behind the known end of a segment, and says whether they reach to the end of its file.
 func (s *Store) takeTail(l *log, seg *segment) (bool, error) {
-	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), false)
+	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mustExist)
 	if err != nil {
 		return false, err
 	}

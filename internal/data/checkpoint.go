@@ -141,12 +141,15 @@ const keepCached = 256 << 20
 
 // flushSegment flushes one segment, saves its index, and gives back the page cache behind its tail.
 func (s *Store) flushSegment(l *log, fs flushSegment) error {
-	h, err := s.files.acquire(fs.seg, s.paths.file(l.id, fs.seg.base, segmentExt), false)
+	h, err := s.files.acquire(fs.seg, s.paths.file(l.id, fs.seg.base, segmentExt), mustExist)
 	if err != nil {
 		return fmt.Errorf("flush segment %d of %s: %w", fs.seg.base, l.id, err)
 	}
 	defer s.files.release(h)
 	if err := h.Sync(); err != nil {
+		l.mu.Lock()
+		s.distrust(l)
+		l.mu.Unlock()
 		return fmt.Errorf("flush segment %d of %s: %w", fs.seg.base, l.id, err)
 	}
 	if err := h.idx.save(s.fs, s.paths.file(l.id, fs.seg.base, indexExt), fs.seg.base); err != nil && !full(err) {
@@ -193,10 +196,12 @@ func (s *Store) settle(list []*flushing) error {
 			}
 			continue
 		}
+		f.l.mu.Lock()
 		for _, fs := range f.segs {
 			fs.seg.synced = max(fs.seg.synced, fs.size)
 			fs.seg.fresh = false
 		}
+		f.l.mu.Unlock()
 		if f.newDir {
 			f.l.newDir = false
 		}

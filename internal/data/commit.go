@@ -234,9 +234,9 @@ func (s *Store) prepare(p *part) error {
 	}
 	var err error
 	if p.isNew {
-		p.handle, err = s.create(l, p.seg)
+		p.handle, err = s.create(l, p.seg, anew)
 	} else {
-		p.handle, err = s.files.acquire(p.seg, s.paths.file(l.id, p.seg.base, segmentExt), false)
+		p.handle, err = s.files.acquire(p.seg, s.paths.file(l.id, p.seg.base, segmentExt), mustExist)
 	}
 	if err != nil {
 		return notWritten(l, err)
@@ -285,7 +285,7 @@ func (s *Store) segmentLimits(topic [16]byte) (int64, time.Duration) {
 }
 
 // create makes the file of a new segment, and the directory of its log where there is none.
-func (s *Store) create(l *log, seg *segment) (*handle, error) {
+func (s *Store) create(l *log, seg *segment, mode openMode) (*handle, error) {
 	seg.fresh = true
 	if len(l.segs) == 0 {
 		if err := s.fs.MkdirAll(s.paths.log(l.id)); err != nil {
@@ -293,7 +293,7 @@ func (s *Store) create(l *log, seg *segment) (*handle, error) {
 		}
 		l.newDir = true
 	}
-	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), true)
+	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mode)
 	if err != nil {
 		return nil, err
 	}
@@ -476,7 +476,9 @@ func (s *Store) finish() {
 			p.handle = nil
 		}
 		if p.isNew && p.err != nil {
+			// A file may be left behind. The next append makes it anew, so that it never lies between good segments.
 			s.files.drop(p.seg)
+			p.l.roll = true
 		}
 		for _, a := range p.appends {
 			if a.Err = p.err; a.Err != nil {

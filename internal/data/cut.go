@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/google/uuid"
@@ -54,7 +55,7 @@ func (s *Store) setStarts(logs []*log, starts []topology.Offset) error {
 		to := min(from+notesPerUpdate, len(logs))
 		err := s.kv.Update(true, func(put func(key, value []byte), _ func(key []byte)) {
 			for i := from; i < to; i++ {
-				if l := logs[i]; starts[i] > l.start {
+				if l := logs[i]; starts[i] > l.start && !l.gone {
 					put(logKey(keyStart, l.id), binary.BigEndian.AppendUint64(nil, uint64(starts[i])))
 				}
 			}
@@ -94,6 +95,11 @@ func (s *Store) applyStart(l *log, start topology.Offset) error {
 	for _, seg := range below {
 		l.bytes -= seg.size
 		s.metrics.retired.Add(float64(seg.size))
+	}
+	if len(l.segs) > 0 {
+		l.stretches.trim(l.segs[0].base)
+	} else {
+		l.stretches.trim(l.end)
 	}
 	l.noteLast()
 	l.forget()
@@ -145,8 +151,8 @@ func (s *Store) Truncate(id topology.LogID, end topology.Offset) error {
 	return nil
 }
 
-// truncate cuts a log in four steps: what stays is flushed; the note of the shorter log, marked as being cut, becomes
-// durable, so that recovery finishes the cut and replays nothing from before it; the files are cut; the mark is taken off.
+// truncate flushes what stays and cuts the log in memory, then for good. From here on the log is short: where the rest
+// fails it takes no appends until Repair has finished the cut.
 func (s *Store) truncate(l *log, end topology.Offset) error {
 	if l.failed != nil {
 		return fmt.Errorf("%w: being repaired: %w", topology.ErrUnavailable, l.failed)
@@ -155,9 +161,9 @@ func (s *Store) truncate(l *log, end topology.Offset) error {
 	if err != nil {
 		return err
 	}
-	newest, err := s.appendTime(l, end-1)
-	if err != nil && end > l.start {
-		newest = l.newest
+	newest := l.newest
+	if t, err := s.appendTime(l, end-1); err == nil {
+		newest = t
 	}
 	flush := l.capture()
 	s.flushAll([]*flushing{flush})
@@ -167,24 +173,43 @@ func (s *Store) truncate(l *log, end topology.Offset) error {
 	}
 	l.newDir = false
 	l.mu.Lock()
-	beyond := l.cutAt(end, pos)
+	for _, seg := range l.cutAt(end, pos) {
+		s.files.drop(seg)
+	}
 	l.newest = newest
+	l.mu.Unlock()
+	l.cutting = true
+	if err := s.finishCut(l); err != nil {
+		s.fail(l, err)
+		return err
+	}
+	return nil
+}
+
+// finishCut makes the files of a log as short as the log is, in three steps: the note of the shorter log, marked as being
+// cut, becomes durable, so that recovery replays nothing from before the cut and goes on with it; the files are cut; the
+// mark is taken off.
+func (s *Store) finishCut(l *log) error {
+	l.mu.Lock()
 	n := l.note()
+	segs := l.segs
 	l.mu.Unlock()
 	n.lsn = s.journal.lsn
 	l.lsn = n.lsn
 	n.cutting = true
 	delete(s.unnoted, l.id)
 	if err := s.putNote(n, l.id); err != nil {
-		s.fail(l, err)
 		return err
 	}
-	if err := s.cutFiles(l, beyond); err != nil {
-		s.fail(l, err)
+	if err := s.cutFiles(l, segs); err != nil {
 		return err
 	}
 	n.cutting = false
-	return s.putNote(n, l.id)
+	if err := s.putNote(n, l.id); err != nil {
+		return err
+	}
+	l.cutting = false
+	return nil
 }
 
 func (s *Store) putNote(n note, id topology.LogID) error {
@@ -245,25 +270,28 @@ func (l *log) cutAt(end topology.Offset, pos int64) []*segment {
 	for n := len(l.damaged); n > 0 && l.damaged[n-1].to > end; n-- {
 		l.damaged = l.damaged[:n-1]
 	}
-	l.roll = false
+	l.roll = pos == 0 && keep > 0 // the segment before may be shorter than it should be
 	return beyond
 }
 
-// cutFiles makes the files of a log as short as the log is.
-func (s *Store) cutFiles(l *log, beyond []*segment) error {
-	for _, seg := range beyond {
-		s.files.drop(seg)
-		if err := s.removeFiles(l.id, seg.base); err != nil {
-			return err
+// cutFiles removes the segments that are not among segs and cuts the last one to its size.
+func (s *Store) cutFiles(l *log, segs []*segment) error {
+	bases, err := s.listSegments(l.id)
+	if err != nil {
+		return err
+	}
+	for _, base := range bases {
+		if !slices.ContainsFunc(segs, func(seg *segment) bool { return seg.base == base }) {
+			if err := s.removeFiles(l.id, base); err != nil {
+				return err
+			}
 		}
 	}
-	if len(beyond) > 0 {
-		if err := s.fs.SyncDir(s.paths.log(l.id)); err != nil {
-			return err
-		}
+	if err := s.fs.SyncDir(s.paths.log(l.id)); err != nil {
+		return err
 	}
-	if n := len(l.segs); n > 0 {
-		return s.cutFile(l, l.segs[n-1], l.segs[n-1].size)
+	if n := len(segs); n > 0 {
+		return s.cutFile(l, segs[n-1], segs[n-1].size)
 	}
 	return nil
 }
@@ -293,7 +321,11 @@ func (s *Store) dropTopic(topic uuid.UUID) error {
 		return err
 	}
 	s.forgetTopic(topic)
-	if err := s.forgetNotes(logs); err != nil {
+	ids := make([]topology.LogID, len(logs))
+	for i, l := range logs {
+		ids[i] = l.id
+	}
+	if err := s.forgetNotes(ids); err != nil {
 		return err
 	}
 	if err := s.fs.RemoveAll(s.paths.topic(topic)); err != nil {
@@ -308,12 +340,12 @@ func (s *Store) dropTopic(topic uuid.UUID) error {
 }
 
 // forgetNotes deletes the notes of logs of a dropped topic. The mark of the drop goes later, so this need not be durable.
-func (s *Store) forgetNotes(logs []*log) error {
-	for from := 0; from < len(logs); from += notesPerUpdate {
+func (s *Store) forgetNotes(ids []topology.LogID) error {
+	for batch := range slices.Chunk(ids, notesPerUpdate) {
 		err := s.kv.Update(false, func(_ func(key, value []byte), del func(key []byte)) {
-			for _, l := range logs[from:min(from+notesPerUpdate, len(logs))] {
-				del(logKey(keyLog, l.id))
-				del(logKey(keyStart, l.id))
+			for _, id := range batch {
+				del(logKey(keyLog, id))
+				del(logKey(keyStart, id))
 			}
 		})
 		if err != nil {

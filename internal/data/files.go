@@ -59,8 +59,17 @@ type handle struct {
 	el   *list.Element
 }
 
-// acquire opens the file of seg unless it is open. With create it is made, and emptied if a failed round left one.
-func (c *files) acquire(seg *segment, name string, create bool) (*handle, error) {
+// openMode says how a file that is not open is opened.
+type openMode int
+
+const (
+	mustExist openMode = iota
+	mayExist           // make it if there is none
+	anew               // make it, and empty what a failed round left
+)
+
+// acquire opens the file of seg unless it is open.
+func (c *files) acquire(seg *segment, name string, mode openMode) (*handle, error) {
 	c.mu.Lock()
 	if h := seg.handle; h != nil {
 		c.use(h)
@@ -68,7 +77,7 @@ func (c *files) acquire(seg *segment, name string, create bool) (*handle, error)
 		return h, nil
 	}
 	c.mu.Unlock()
-	f, err := c.openFile(name, create)
+	f, err := c.openFile(name, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -86,13 +95,13 @@ func (c *files) acquire(seg *segment, name string, create bool) (*handle, error)
 	return h, nil
 }
 
-func (c *files) openFile(name string, create bool) (File, error) {
-	if !create {
+func (c *files) openFile(name string, mode openMode) (File, error) {
+	if mode == mustExist {
 		return c.fs.Open(name, os.O_RDWR)
 	}
 	f, err := c.fs.Open(name, os.O_RDWR|os.O_CREATE)
-	if err != nil {
-		return nil, err
+	if err != nil || mode == mayExist {
+		return f, err
 	}
 	size, err := f.Size()
 	if err == nil && size > 0 {

@@ -18,6 +18,8 @@ type FS interface {
 	RemoveAll(name string) error
 	// SyncDir makes the entries of a directory durable.
 	SyncDir(name string) error
+	// SyncAll makes everything durable that was written to the file system that name lies on (syncfs).
+	SyncAll(name string) error
 	// Space returns size and free bytes of the file system that name lies on.
 	Space(name string) (Space, error)
 	// BootID names the run of the machine: it changes when unflushed bytes may have been lost.

@@ -240,9 +240,9 @@ func (j *journal) prepare(f *journalFile) error {
 		f.size, f.salt = have, binary.BigEndian.Uint32(head[8:])
 		if have < j.size && f.Allocate(j.size) == nil {
 			f.size = j.size
-			return f.Sync()
 		}
-		return nil
+		// Where the flush of a new file failed, the header can be seen and yet not be durable (F21): it is written again.
+		return f.WriteSync([][]byte{head[:]}, 0)
 	}
 	if err := f.Allocate(j.size); err != nil {
 		return err

@@ -135,7 +135,7 @@ func (s *Store) cutFile(l *log, seg *segment, size int64) error {
 	if err := s.cutIndex(l, seg, size); err != nil {
 		return err
 	}
-	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), false)
+	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mustExist)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ type log struct {
 	cursors   [4]cursor  // places that reads are likely to go on from
 	turn      uint8      // next cursor to be replaced
 	damaged   []damage   // by from, disjoint
+	suspect   bool       // unflushed bytes cannot be trusted: they are written again before anything is called damaged
 
 	slot    int    // 1 + index of the part of the round that is being committed; 0 none
 	lsn     uint64 // last journal record that names the log
@@ -53,7 +54,8 @@ type tail struct {
 	ok    bool  // false: the log has no segment
 }
 
-// segment is one file of chunks. size and the times are under log.mu; synced and fresh belong to writers.
+// segment is one file of chunks. size, the times and synced are under log.mu (the last is read by writers without it);
+// fresh belongs to writers.
 type segment struct {
 	base   topology.Offset
 	size   int64 // bytes that hold committed chunks

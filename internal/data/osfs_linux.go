@@ -22,6 +22,19 @@ func (OS) BootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
+// SyncAll implements FS.
+func (OS) SyncAll(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return fmt.Errorf("syncfs %s: %w", name, err)
+	}
+	return nil
+}
+
 // Space implements FS.
 func (OS) Space(name string) (Space, error) {
 	var st unix.Statfs_t

@@ -2,10 +2,30 @@
 
 package data
 
-import "math"
+import (
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+)
 
 // BootID implements FS. Without a boot id each start looks like one of the same machine run.
 func (OS) BootID() (string, error) { return "unknown", nil }
+
+// SyncAll implements FS. Without syncfs it goes through all files below name.
+func (OS) SyncAll(name string) error {
+	return filepath.WalkDir(name, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return f.Sync()
+	})
+}
 
 // Space implements FS. Without statfs the disk counts as never full.
 func (OS) Space(string) (Space, error) {

@@ -32,8 +32,8 @@ func (e *OutOfRange) Error() string {
 
 // Read returns whole chunks from offset from on, below the high watermark: as many as fit into maxBytes, and at least
 // one if there is any. The first may begin before from. The chunks alias buf, which is grown as needed and handed back:
-// they are valid until it is used again. At the end of the log the result is empty. Errors: *OutOfRange, or what the disk
-// said, wrapped.
+// they are valid until it is used again. At the end of the log the result is empty. Errors: *OutOfRange;
+// topology.ErrUnavailable, wrapped, while bytes that a failed flush may have lost are written again; or what the disk said.
 func (s *Store) Read(id topology.LogID, from topology.Offset, maxBytes int, buf []byte) (ReadResult, []byte, error) {
 	res := ReadResult{Next: from}
 	l := s.lookup(id)
@@ -118,7 +118,7 @@ func (s *Store) view(l *log, from topology.Offset) (view, error) {
 		v.near = cursor{offset: v.base, base: v.base}
 	}
 	var err error
-	v.handle, err = s.files.acquire(v.seg, s.paths.file(l.id, v.base, segmentExt), false)
+	v.handle, err = s.files.acquire(v.seg, s.paths.file(l.id, v.base, segmentExt), mustExist)
 	return v, err
 }
 
@@ -177,7 +177,18 @@ func (s *Store) readSegment(l *log, v view, res *ReadResult, maxBytes int, buf [
 
 // pass moves w over the damage it stands at, or over what is missing at the end of its segment (cause is io.EOF), and
 // reports it.
+//
+// Bytes that were not flushed yet are not given up: after a failed flush the page cache may have dropped them, and Repair
+// brings them back (F21). Until then the error wraps topology.ErrUnavailable.
 func (s *Store) pass(l *log, v view, w *walk, cause error) (damage, error) {
+	l.mu.Lock()
+	unflushed := v.seg.synced < v.size && w.pos >= v.seg.synced
+	if unflushed || l.suspect {
+		s.distrust(l)
+		l.mu.Unlock()
+		return damage{}, fmt.Errorf("%w: %w", topology.ErrUnavailable, errSuspect)
+	}
+	l.mu.Unlock()
 	if errors.Is(cause, io.EOF) {
 		d := damage{from: w.next, to: w.until, base: v.base, pos: w.pos, end: w.pos}
 		w.next = w.until

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sort"
 	"strconv"
 	"time"
@@ -16,7 +17,8 @@ import (
 // recover brings the logs to the state that was acknowledged. Steps, each of which may be repeated after a crash:
 //
 //  1. read the notes: each log's durable state as of some journal record;
-//  2. finish what was under way: dropped topics, cut logs;
+//  2. make durable what can be seen, so that a cut or a removal of the last run cannot be undone by a power cut in this one;
+//     finish what was under way: dropped topics, cut logs;
 //  3. replay the journal records behind the notes;
 //  4. after an unclean stop, hold each log's files against its state: with a journal what lies beyond it was never
 //     acknowledged and is cut, without one whole chunks are kept;
@@ -43,6 +45,11 @@ func (s *Store) recover() error {
 		return err
 	}
 	s.journal.lsn = mark.lsn
+	if !s.report.Clean {
+		if err := s.fs.SyncAll(s.paths.root); err != nil {
+			return err
+		}
+	}
 	if err := s.finishDrops(); err != nil {
 		return err
 	}
@@ -131,7 +138,6 @@ func (l *log) setStart(start topology.Offset) {
 	if start > l.start {
 		l.start = start
 		l.oldest = noTime
-		l.stretches.trim(start)
 	}
 }
 
@@ -149,11 +155,18 @@ func (s *Store) finishDrops() error {
 	}
 	for _, t := range topics {
 		s.dropped[t] = struct{}{}
-		logs := s.logsOf(t)
-		for _, l := range logs {
+		var ids []topology.LogID
+		for _, l := range s.logsOf(t) {
+			ids = append(ids, l.id)
 			delete(s.logs, l.id)
 		}
-		if err := s.forgetNotes(logs); err != nil {
+		for id := range s.starts {
+			if id.Topic == t {
+				ids = append(ids, id)
+				delete(s.starts, id)
+			}
+		}
+		if err := s.forgetNotes(ids); err != nil {
 			return err
 		}
 		if err := s.fs.RemoveAll(s.paths.topic(t)); err != nil {
@@ -183,6 +196,9 @@ func (s *Store) recoverLogs(mark runMark) error {
 	}
 	if err := s.surveyLogs(keep, false); err != nil {
 		return err
+	}
+	for id := range s.starts {
+		s.logFor(id) // it may hold nothing that was flushed, yet it starts there (P9)
 	}
 	s.journal.lsn = max(mark.lsn, highest)
 	for _, l := range s.allLogs() {
@@ -252,7 +268,7 @@ func (s *Store) surveyLog(id topology.LogID, keep, first bool) error {
 		l.cutting = false
 		return err
 	case first && keep:
-		return s.readBeyond(s.logFor(id))
+		return s.readBeyond(s.logFor(id), l != nil)
 	case first:
 		return nil
 	case l == nil:
@@ -264,7 +280,10 @@ func (s *Store) surveyLog(id topology.LogID, keep, first bool) error {
 
 // removeLog removes the folder of a log of which nothing was ever acknowledged.
 func (s *Store) removeLog(id topology.LogID) error {
-	return s.fs.RemoveAll(s.paths.log(id))
+	if err := s.fs.RemoveAll(s.paths.log(id)); err != nil {
+		return err
+	}
+	return s.fs.SyncDir(s.paths.topic(id.Topic))
 }
 
 // tidy removes segments that are not part of a log, and cuts what the replay found behind its end.
@@ -278,12 +297,14 @@ func (s *Store) tidy(l *log) error {
 	if err != nil {
 		return err
 	}
-	for _, base := range bases {
+	removed := false
+	for _, base := range slices.Backward(bases) { // the last first: a crash in between must not leave one that seems to follow
 		i := l.segmentFor(base)
 		if i < 0 || l.segs[i].base != base {
 			if err := s.discard(l, base, "it is not part of the log"); err != nil {
 				return err
 			}
+			removed = true
 			continue
 		}
 		seg := l.segs[i]
@@ -297,6 +318,9 @@ func (s *Store) tidy(l *log) error {
 				return err
 			}
 		}
+	}
+	if removed {
+		return s.fs.SyncDir(s.paths.log(l.id))
 	}
 	return nil
 }

@@ -18,13 +18,27 @@ func (s *Store) Repair() bool {
 	s.flushMu.Lock()
 	defer s.flushMu.Unlock()
 	s.commitMu.Lock()
+	s.suspectMu.Lock()
+	for _, l := range s.suspects {
+		if l.failed == nil && !l.gone {
+			s.fail(l, errSuspect)
+		}
+	}
+	s.suspects = nil
+	s.suspectMu.Unlock()
 	failing, broken := s.failing, s.broken != nil
 	s.commitMu.Unlock()
 	for _, l := range failing {
+		if l.gone {
+			continue
+		}
 		err := s.repairLog(l)
 		s.commitMu.Lock()
 		if err == nil {
 			l.failed = nil
+			l.mu.Lock()
+			l.suspect = false
+			l.mu.Unlock()
 			s.logger.Info().Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Msg("log is repaired")
 		} else {
 			l.failed = err
@@ -48,6 +62,20 @@ func (s *Store) Repair() bool {
 		return false
 	}
 	return len(still) == 0
+}
+
+var errSuspect = errors.New("bytes that were not flushed yet do not pass their checksums")
+
+// distrust says that unflushed bytes of a log cannot be trusted until Repair has written them again. The caller holds l.mu.
+func (s *Store) distrust(l *log) {
+	if l.suspect {
+		return
+	}
+	l.suspect = true
+	s.suspectMu.Lock()
+	s.suspects = append(s.suspects, l)
+	s.suspectMu.Unlock()
+	nudge(s.mend)
 }
 
 // renewJournal checkpoints everything that the failed journal still holds and replaces its files. The round that failed
@@ -76,6 +104,14 @@ func (s *Store) failedLogs() int {
 // repairLog writes the unflushed bytes of a log again and cuts what was never committed. No append goes to it meanwhile.
 // The caller holds flushMu.
 func (s *Store) repairLog(l *log) error {
+	if l.cutting { // before the files are shortened: the note must say so first
+		s.commitMu.Lock()
+		err := s.finishCut(l)
+		s.commitMu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
 	l.mu.Lock()
 	segs := l.segs
 	stretches, end := l.stretches, l.end
@@ -107,7 +143,7 @@ func (s *Store) repairLog(l *log) error {
 // file is opened anew.
 func (s *Store) rewrite(l *log, seg *segment, until topology.Offset, stretches stretches) error {
 	s.files.drop(seg)
-	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), false)
+	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mustExist)
 	if err != nil {
 		return err
 	}
@@ -133,7 +169,9 @@ func (s *Store) rewrite(l *log, seg *segment, until topology.Offset, stretches s
 	if err := h.Sync(); err != nil {
 		return err
 	}
+	l.mu.Lock()
 	seg.synced, seg.fresh = seg.size, false
+	l.mu.Unlock()
 	return nil
 }
 

@@ -196,9 +196,15 @@ func (s *Store) replayEntry(lsn uint64, e journalEntry, b []byte) error {
 	}
 	defer s.files.release(h)
 	if b != nil {
-		if err := h.WriteV([][]byte{b}, e.pos); err != nil {
-			return err
+		err = h.WriteV([][]byte{b}, e.pos)
+	} else {
+		b = make([]byte, e.size)
+		if _, err = h.ReadAt(b, e.pos); errors.Is(err, io.EOF) {
+			err = nil // it is damaged, and reads will tell
 		}
+	}
+	if err != nil {
+		return err
 	}
 	l.mu.Lock()
 	v := view{seg: seg, base: seg.base, handle: h, size: seg.size, until: l.end, end: l.end, stretches: l.stretches}
@@ -222,7 +228,7 @@ func (s *Store) replaySegment(l *log, e journalEntry) (*segment, *handle, error)
 	}
 	for _, seg := range l.segs {
 		if seg.base == e.segment {
-			h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), false)
+			h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mustExist)
 			return seg, h, err
 		}
 	}
@@ -232,7 +238,7 @@ func (s *Store) replaySegment(l *log, e journalEntry) (*segment, *handle, error)
 		return nil, nil, nil
 	}
 	seg := &segment{base: e.segment, first: noTime, max: noTime}
-	h, err := s.create(l, seg)
+	h, err := s.create(l, seg, mayExist)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -254,7 +260,7 @@ func (s *Store) takeIn(l *log, seg *segment, h *handle, e journalEntry, b []byte
 	pos, next := e.pos, e.first
 	h.idx.mu.Lock()
 	defer h.idx.mu.Unlock()
-	for pos < e.pos+int64(e.size) && b != nil {
+	for len(b) > 0 {
 		head, err := parseChunk(b, next, e)
 		if err != nil {
 			break

@@ -17,8 +17,8 @@ import (
 // Store holds the logs of one data folder. All methods may be called at the same time; of Commit one call works at a
 // time, the others wait.
 //
-// Locks are taken in this order: flushMu, commitMu, log.mu, files.mu. No lock but flushMu and commitMu is held during a
-// flush, so reads never wait for one.
+// Locks are taken in this order: flushMu, commitMu, log.mu, files.mu or suspectMu. Of these only flushMu and commitMu are
+// held during a flush, so reads never wait for one.
 type Store struct {
 	cfg     Config
 	fs      FS
@@ -49,13 +49,18 @@ type Store struct {
 	broken   error  // why the whole store refuses appends: the journal failed
 	closed   bool
 
-	kick    chan struct{}                      // asks Run for a checkpoint
-	mend    chan struct{}                      // asks Run for a repair
-	salvage bool                               // the notes are lost: this start finds out all it can from the files
+	suspectMu sync.Mutex // guards what follows
+	suspects  []*log     // logs whose unflushed bytes a reader or a flush found wrong
+
+	kick chan struct{} // asks Run for a checkpoint
+	mend chan struct{} // asks Run for a repair
+
+	// Set by Open, then constant.
 	boot    string                             // run of the machine
-	opened  bool                               // recovery is over
-	starts  map[topology.LogID]topology.Offset // during recovery: starts that were noted apart
 	unclean bool                               // the machine restarted without a clean stop under FlushInterval
+	opened  bool                               // recovery is over
+	salvage bool                               // during recovery: the notes are lost, all must be found out from the files
+	starts  map[topology.LogID]topology.Offset // during recovery: starts that were noted apart
 }
 
 // Open opens the data folder, makes it if there is none, and recovers: the journal is replayed, tails are cut to what was
@@ -94,6 +99,7 @@ func Open(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open data folder %s: %w", cfg.Dir, err)
 	}
 	if err := s.recover(); err != nil {
+		_ = s.shut()
 		return nil, fmt.Errorf("recover data folder %s: %w", cfg.Dir, err)
 	}
 	if err := s.metrics.register(s.cfg.Registerer); err != nil {
@@ -149,7 +155,7 @@ func (s *Store) logFor(id topology.LogID) *log {
 }
 
 func newLog(id topology.LogID) *log {
-	return &log{id: id, oldest: noTime, newest: noTime, loaded: true, newDir: true}
+	return &log{id: id, oldest: noTime, newest: noTime, loaded: true}
 }
 
 // Info describes a log; zero for one that was never written.
@@ -182,7 +188,9 @@ func (s *Store) describe(l *log) LogInfo {
 func (s *Store) TopicInfo(topic uuid.UUID) map[topology.Partition]LogInfo {
 	infos := make(map[topology.Partition]LogInfo)
 	for _, l := range s.logsOf(topic) {
-		infos[l.id.Partition] = s.describe(l)
+		if info := s.describe(l); info.End > 0 {
+			infos[l.id.Partition] = info
+		}
 	}
 	return infos
 }
@@ -215,8 +223,12 @@ func (s *Store) Topics() []uuid.UUID {
 	s.logsMu.RLock()
 	defer s.logsMu.RUnlock()
 	seen := make(map[uuid.UUID]struct{})
-	for id := range s.logs {
-		seen[id.Topic] = struct{}{}
+	for id, l := range s.logs {
+		l.mu.Lock()
+		if l.end > 0 {
+			seen[id.Topic] = struct{}{}
+		}
+		l.mu.Unlock()
 	}
 	list := make([]uuid.UUID, 0, len(seen))
 	for id := range seen {
@@ -332,7 +344,11 @@ func (s *Store) shut() error {
 	}
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
-	return errors.Join(s.journal.close(), s.room.close())
+	err := s.room.close()
+	if s.journal != nil {
+		err = errors.Join(err, s.journal.close())
+	}
+	return err
 }
 
 func nudge(ch chan struct{}) {

@@ -129,18 +129,7 @@ func (f *file) sync() error {
 		}
 		return err
 	}
-	n := f.n
-	if len(n.durable) > len(n.data) {
-		n.durable = n.durable[:len(n.data)]
-	} else {
-		n.durable = append(n.durable, make([]byte, len(n.data)-len(n.durable))...)
-	}
-	for _, s := range n.dirty {
-		if to := min(s.to, int64(len(n.data))); s.from < to {
-			copy(n.durable[s.from:to], n.data[s.from:to])
-		}
-	}
-	n.dirty, n.resized = nil, false
+	f.n.flush()
 	return nil
 }
 

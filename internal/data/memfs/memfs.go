@@ -33,6 +33,7 @@ const (
 	OpRemove   Kind = "remove"
 	OpMkdir    Kind = "mkdir"
 	OpSyncDir  Kind = "syncdir"
+	OpSyncAll  Kind = "syncall"
 	OpUpdate   Kind = "update" // of the KV
 )
 
@@ -467,6 +468,43 @@ func (f *FS) SyncDir(name string) error {
 	}
 	n.settle(len(n.pending))
 	return nil
+}
+
+// SyncAll implements data.FS.
+func (f *FS) SyncAll(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, err := f.step(Op{Kind: OpSyncAll, Name: name}); err != nil {
+		return err
+	}
+	f.root.syncAll()
+	return nil
+}
+
+func (d *node) syncAll() {
+	if !d.isDir {
+		d.flush()
+		return
+	}
+	d.settle(len(d.pending))
+	for _, c := range d.children {
+		c.syncAll()
+	}
+}
+
+// flush makes the bytes and the size of a file durable.
+func (d *node) flush() {
+	if n := int64(len(d.data)); n <= int64(len(d.durable)) {
+		d.durable = d.durable[:n]
+	} else {
+		d.durable = append(d.durable, make([]byte, n-int64(len(d.durable)))...)
+	}
+	for _, s := range d.dirty {
+		if to := min(s.to, int64(len(d.data))); s.from < to {
+			copy(d.durable[s.from:to], d.data[s.from:to])
+		}
+	}
+	d.dirty, d.resized = nil, false
 }
 
 // Space implements data.FS.

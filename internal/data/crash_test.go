@@ -1,0 +1,613 @@
+package data_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"sort"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+	"github.com/skeinmq/skein/internal/data"
+	"github.com/skeinmq/skein/internal/data/memfs"
+	"github.com/skeinmq/skein/internal/recordbatch"
+	"github.com/skeinmq/skein/internal/topology"
+)
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "run the crash tests with this seed only")
+	seeds   = flag.Int("seeds", 0, "number of seeds of each crash test")
+	trace   = flag.Bool("steps", false, "print what a crash test does")
+)
+
+// modelChunk is a chunk that the model knows of.
+type modelChunk struct {
+	base, next topology.Offset
+	version    topology.Version
+	tag        string
+	flushed    bool // survives a power cut for sure
+}
+
+// modelLog is what a log must hold. chunks were acknowledged. maybe are those of the last round whose outcome is unknown.
+type modelLog struct {
+	start    topology.Offset
+	starts   []topology.Offset // asked for, outcome unknown
+	chunks   []modelChunk
+	maybe    []modelChunk
+	cut      topology.Offset // asked for, outcome unknown; -1 none
+	first    topology.Offset // of chunks
+	anyStart bool            // retention was interrupted
+	end      topology.Offset
+	flushEnd topology.Offset // everything below was flushed
+	dropping bool
+}
+
+// sim drives a store and its model by chance.
+type sim struct {
+	t       *testing.T
+	seed    uint64
+	rng     *rand.Rand
+	fs      *memfs.FS
+	kv      *memfs.KV
+	cfg     data.Config
+	store   *data.Store
+	now     time.Time
+	version topology.Version
+	logs    map[topology.LogID]*modelLog
+	topics  []uuid.UUID
+	dead    []uuid.UUID
+	serial  int
+	faults  float64 // chance that a step fails
+	log     strings.Builder
+}
+
+func newSim(t *testing.T, seed uint64, flush data.FlushPolicy) *sim {
+	s := &sim{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), now: time.UnixMilli(1_700_000_000_000), version: 1, logs: map[topology.LogID]*modelLog{}}
+	s.fs = memfs.New(seed, 64<<20)
+	s.kv = memfs.NewKV(s.fs)
+	s.cfg = data.Config{
+		Dir: "/data", FS: s.fs, KV: s.kv, Now: func() time.Time { return s.now }, Flush: flush,
+		SegmentBytes: 2000 + s.rng.Int64N(4000), IndexInterval: 200 + s.rng.IntN(800), JournalBytes: 64<<10 + s.rng.Int64N(32<<10), ReserveBytes: 64 << 10,
+		MaxOpenFiles: 1 + s.rng.IntN(6),
+		Policy: func(id uuid.UUID) (data.Policy, bool) {
+			if id[15]%3 == 0 {
+				return data.Policy{RetentionBytes: 8000, RetentionAge: time.Hour}, true
+			}
+			return data.Policy{}, false
+		},
+	}
+	if *trace {
+		s.cfg.Logger = zerolog.New(zerolog.ConsoleWriter{Out: os.Stdout, NoColor: true})
+	}
+	for range 3 {
+		s.newTopic()
+	}
+	return s
+}
+
+func (s *sim) newTopic() {
+	s.serial++
+	s.topics = append(s.topics, uuid.UUID{14: byte(s.serial >> 8), 15: byte(s.serial)})
+}
+
+func (s *sim) note(format string, args ...any) {
+	fmt.Fprintf(&s.log, format+"\n", args...)
+	if *trace {
+		fmt.Printf(format+"\n", args...)
+	}
+}
+
+func (s *sim) fatalf(format string, args ...any) {
+	s.t.Helper()
+	trace := s.log.String()
+	if lines := strings.Split(trace, "\n"); len(lines) > 60 {
+		trace = strings.Join(lines[len(lines)-60:], "\n")
+	}
+	s.t.Fatalf("seed %d: %s\n%s", s.seed, fmt.Sprintf(format, args...), trace)
+}
+
+func (s *sim) model(id topology.LogID) *modelLog {
+	if s.logs[id] == nil {
+		s.logs[id] = &modelLog{cut: -1}
+	}
+	return s.logs[id]
+}
+
+// someLog picks a log of a topic that lives.
+func (s *sim) someLog() topology.LogID {
+	return topology.LogID{Topic: s.topics[s.rng.IntN(len(s.topics))], Partition: topology.Partition(s.rng.IntN(2))}
+}
+
+func (s *sim) chunk(tag string) []byte {
+	var b recordbatch.Builder
+	b.Reset(s.now.UnixMilli())
+	b.SetCompression(s.rng.IntN(4) == 0)
+	size := s.rng.IntN(300)
+	if s.rng.IntN(60) == 0 {
+		size = 5000 + s.rng.IntN(15000)
+	}
+	for i := range 1 + s.rng.IntN(4) {
+		value := fmt.Appendf(nil, "%s.%d|", tag, i)
+		for len(value) < size {
+			value = append(value, byte(s.rng.IntN(256)))
+		}
+		b.Append(&recordbatch.Record{Timestamp: 1, Value: value})
+	}
+	return b.Seal(nil)
+}
+
+// commit appends a round.
+func (s *sim) commit() {
+	var round []*data.Append
+	var tags []string
+	for range 1 + s.rng.IntN(6) {
+		s.serial++
+		tags = append(tags, fmt.Sprint("c", s.serial))
+		round = append(round, &data.Append{Log: s.someLog(), Version: s.version, Batch: s.chunk(tags[len(tags)-1]), Internal: s.rng.IntN(5) == 0})
+	}
+	s.store.Commit(round)
+	for i, a := range round {
+		m := s.model(a.Log)
+		h, err := recordbatch.Check(a.Batch)
+		if err != nil {
+			s.fatalf("batch is broken: %v", err)
+		}
+		c := modelChunk{base: h.BaseOffset, next: h.Next(), version: a.Version, tag: tags[i], flushed: s.cfg.Flush == data.FlushAlways}
+		s.note("commit %s %s [%d,%d) %d bytes: %v", a.Log, c.tag, c.base, c.next, len(a.Batch), a.Err)
+		switch {
+		case a.Err == nil:
+			if a.Base != m.end || a.Base != h.BaseOffset {
+				s.fatalf("%s: acknowledged at %d, the log ends at %d", a.Log, a.Base, m.end)
+			}
+			m.chunks = append(m.chunks, c)
+			m.end = c.next
+			m.maybe = nil
+		case errors.Is(a.Err, topology.ErrOutcomeUnknown) || s.fs.Crashed():
+			m.maybe = append(m.maybe, c)
+		case errors.Is(a.Err, topology.ErrUnavailable), errors.Is(a.Err, topology.ErrDiskFull):
+			if s.faults == 0 && s.fs.Steps() > 0 && !s.fs.Crashed() {
+				s.fatalf("%s: refused without a fault: %v", a.Log, a.Err)
+			}
+		default:
+			s.fatalf("%s: %v", a.Log, a.Err)
+		}
+	}
+}
+
+func (s *sim) checkpoint() {
+	err := s.store.Checkpoint()
+	s.note("checkpoint: %v", err)
+	if err == nil {
+		s.flushed()
+	}
+}
+
+// flushed says that everything is durable now.
+func (s *sim) flushed() {
+	for _, m := range s.logs {
+		m.flushEnd = m.end
+	}
+}
+
+func (s *sim) setStart() {
+	id := s.someLog()
+	m := s.model(id)
+	if m.end == 0 {
+		return
+	}
+	to := topology.Offset(s.rng.Int64N(int64(m.end) + 1))
+	err := s.store.SetStart(id, to)
+	s.note("start %s %d: %v", id, to, err)
+	if err == nil {
+		m.start = max(m.start, to)
+	} else if to > m.start {
+		m.starts = append(m.starts, to)
+		m.start = max(m.start, s.store.Info(id).Start)
+	}
+}
+
+func (s *sim) truncate() {
+	id := s.someLog()
+	m := s.model(id)
+	if len(m.chunks) == 0 {
+		return
+	}
+	to := m.chunks[s.rng.IntN(len(m.chunks))].base
+	if to < m.start {
+		return
+	}
+	err := s.store.Truncate(id, to)
+	s.note("truncate %s %d: %v", id, to, err)
+	if err == nil {
+		m.truncate(to)
+		m.flushEnd = m.end
+		return
+	}
+	if info := s.store.Info(id); info.End == to {
+		m.cut = -1
+		m.uncertain(to)
+	} else {
+		m.cut = to
+	}
+}
+
+func (m *modelLog) truncate(to topology.Offset) {
+	n := sort.Search(len(m.chunks), func(i int) bool { return m.chunks[i].base >= to })
+	m.chunks = m.chunks[:n:n]
+	m.end, m.cut, m.maybe = to, -1, nil
+	m.flushEnd = min(m.flushEnd, to)
+}
+
+// uncertain cuts the log as it is in this run; after a crash the rest may be there again.
+func (m *modelLog) uncertain(to topology.Offset) {
+	n := sort.Search(len(m.chunks), func(i int) bool { return m.chunks[i].base >= to })
+	rest := append([]modelChunk(nil), m.chunks[n:]...)
+	m.truncate(to)
+	m.maybe = rest
+}
+
+func (s *sim) drop() {
+	i := s.rng.IntN(len(s.topics))
+	topic := s.topics[i]
+	err := s.store.DropTopic(topic)
+	s.note("drop %s: %v", topic, err)
+	for id, m := range s.logs {
+		if id.Topic == topic {
+			if err == nil {
+				delete(s.logs, id)
+			} else {
+				m.dropping = true
+			}
+		}
+	}
+	s.topics = append(s.topics[:i], s.topics[i+1:]...)
+	s.dead = append(s.dead, topic)
+	s.newTopic()
+}
+
+func (s *sim) retain() {
+	s.now = s.now.Add(time.Duration(s.rng.IntN(30)) * time.Minute)
+	moved := s.store.Retain()
+	s.note("retain: %v", moved)
+	if s.fs.Crashed() || s.faults > 0 {
+		for _, m := range s.logs {
+			m.anyStart = true
+		}
+	}
+	for _, id := range moved {
+		m := s.logs[id]
+		if m == nil {
+			continue // of a topic whose drop failed
+		}
+		start := s.store.Info(id).Start
+		if start > m.end {
+			s.fatalf("%s: retention moved the start to %d, the end is %d", id, start, m.end)
+		}
+		m.starts = append(m.starts, start)
+		m.start = max(m.start, start)
+	}
+}
+
+func (s *sim) read() {
+	id := s.someLog()
+	m := s.model(id)
+	if m.end == m.start {
+		return
+	}
+	from := m.start + topology.Offset(s.rng.Int64N(int64(m.end-m.start)))
+	res, _, err := s.store.Read(id, from, 1+s.rng.IntN(3000), nil)
+	if s.fs.Crashed() || s.faults > 0 && err != nil {
+		return
+	}
+	if err != nil || len(res.Chunks) == 0 || res.Chunks[0].Header.BaseOffset > from || res.Chunks[0].Header.Next() <= from || len(res.Damaged) > 0 {
+		s.fatalf("read %s at %d: %+v, %v", id, from, res, err)
+	}
+}
+
+func (s *sim) reopenCleanly() {
+	err := s.store.Close()
+	s.note("close: %v", err)
+	if s.fs.Crashed() {
+		return
+	}
+	faults := s.faults
+	s.fs.Fail(nil)
+	if err == nil {
+		s.flushed()
+		s.open()
+	} else {
+		s.fs.Kill()
+		s.open()
+		s.verify()
+	}
+	s.faults = faults
+	s.fs.Fail(s.fail)
+}
+
+// fail lets steps of the disk fail by chance.
+func (s *sim) fail(op memfs.Op) error {
+	if op.Kind == memfs.OpRead || s.rng.Float64() >= s.faults {
+		return nil
+	}
+	if op.Kind == memfs.OpWrite && s.rng.IntN(3) == 0 {
+		return syscall.ENOSPC
+	}
+	return syscall.EIO
+}
+
+// open opens the store, crashing again now and then while it recovers.
+func (s *sim) open() {
+	for {
+		if s.rng.IntN(3) == 0 && s.faults == 0 {
+			s.fs.CrashAt(1 + s.rng.IntN(30))
+		}
+		store, err := data.Open(s.cfg)
+		if err == nil {
+			s.store = store
+			return
+		}
+		s.note("open: %v", err)
+		if !s.fs.Crashed() && s.faults == 0 {
+			s.fatalf("open: %v", err)
+		}
+		if s.fs.Crashed() {
+			s.restart()
+		}
+	}
+}
+
+// restart restarts the process or the machine.
+func (s *sim) restart() {
+	if s.rng.IntN(3) == 0 {
+		s.note("-- kill")
+		s.fs.Kill()
+		return
+	}
+	s.note("-- power cut")
+	s.fs.Crash()
+	if s.cfg.Flush == data.FlushInterval {
+		for _, m := range s.logs {
+			for i := range m.chunks {
+				m.chunks[i].flushed = m.chunks[i].next <= m.flushEnd
+			}
+		}
+	}
+}
+
+// step does one thing.
+func (s *sim) step() {
+	switch n := s.rng.IntN(100); {
+	case n < 55:
+		s.commit()
+	case n < 65:
+		s.checkpoint()
+	case n < 70:
+		s.setStart()
+	case n < 75:
+		s.truncate()
+	case n < 77:
+		s.drop()
+	case n < 82:
+		s.retain()
+	case n < 90:
+		s.read()
+	case n < 92:
+		s.reopenCleanly()
+	case n < 94:
+		s.version++
+	case n < 96:
+		s.now = s.now.Add(time.Duration(s.rng.IntN(40)) * time.Minute)
+	default:
+		s.store.Repair()
+	}
+}
+
+// verify compares all logs with the model, and takes over what was open.
+func (s *sim) verify() {
+	for _, topic := range s.dead {
+		if n := len(s.store.TopicInfo(topic)); n > 0 && !s.dropping(topic) {
+			s.fatalf("dropped topic %s has %d logs", topic, n)
+		}
+	}
+	ids := make([]topology.LogID, 0, len(s.logs))
+	for id := range s.logs {
+		ids = append(ids, id)
+	}
+	sort.Slice(ids, func(i, j int) bool { return ids[i].String() < ids[j].String() })
+	for _, id := range ids {
+		s.verifyLog(id, s.logs[id])
+	}
+}
+
+func (s *sim) dropping(topic uuid.UUID) bool {
+	for id, m := range s.logs {
+		if id.Topic == topic && m.dropping {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *sim) verifyLog(id topology.LogID, m *modelLog) {
+	info := s.store.Info(id)
+	if m.dropping && info == (data.LogInfo{}) {
+		delete(s.logs, id)
+		return
+	}
+	if info.Start != m.start {
+		ok := m.anyStart && info.Start > m.start && info.Start <= m.end
+		for _, start := range m.starts {
+			ok = ok || start == info.Start && start > m.start
+		}
+		if !ok {
+			s.fatalf("%s starts at %d, want %d or one of %v", id, info.Start, m.start, m.starts)
+		}
+	}
+	values, damaged := s.readLog(id)
+	if len(damaged) > 0 {
+		s.fatalf("%s: damaged %v", id, damaged)
+	}
+	if d := s.store.Damaged(id); len(d) > 0 {
+		s.fatalf("%s: damaged %v", id, d)
+	}
+	var kept []modelChunk
+	end := m.first
+	for _, c := range append(append([]modelChunk(nil), m.chunks...), m.maybe...) {
+		if c.next <= info.End && c.base == end {
+			for o := max(c.base, info.Start); o < c.next; o++ {
+				if want := fmt.Sprintf("%s.%d|", c.tag, o-c.base); !strings.HasPrefix(values[o], want) {
+					s.fatalf("%s: offset %d is %.20q, want %s", id, o, values[o], want)
+				}
+				delete(values, o)
+			}
+			for o := c.base; o < info.Start; o++ {
+				delete(values, o) // the first chunk may begin before the start
+			}
+			kept = append(kept, c)
+			end = c.next
+		}
+	}
+	if len(values) > 0 {
+		s.fatalf("%s of %+v: %d offsets nobody wrote: %.2000q", id, info, len(values), fmt.Sprint(values))
+	}
+	// What is not kept must not have been promised.
+	for _, c := range m.chunks {
+		if c.base >= end && c.next > info.Start && c.flushed && m.cut != end {
+			s.fatalf("%s of %+v: acknowledged chunk %s [%d,%d) is lost", id, info, c.tag, c.base, c.next)
+		}
+	}
+	if end != info.End && info.End != info.Start {
+		s.fatalf("%s of %+v: chunks end at %d", id, info, end)
+	}
+	if info.End > end {
+		kept, m.first = nil, info.End // what lay below the start was not flushed
+	}
+	m.start, m.starts, m.chunks, m.maybe, m.cut, m.dropping, m.end = info.Start, nil, kept, nil, -1, false, info.End
+	m.anyStart = false
+	if s.cfg.Flush == data.FlushInterval {
+		m.flushEnd = info.End // recovery flushes
+	}
+	if s.isDead(id.Topic) {
+		delete(s.logs, id) // a drop that failed: the topic is not used again
+		s.dead = remove(s.dead, id.Topic)
+	}
+}
+
+func (s *sim) isDead(topic uuid.UUID) bool {
+	for _, t := range s.dead {
+		if t == topic {
+			return true
+		}
+	}
+	return false
+}
+
+func remove(list []uuid.UUID, id uuid.UUID) []uuid.UUID {
+	var out []uuid.UUID
+	for _, t := range list {
+		if t != id {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (s *sim) readLog(id topology.LogID) (map[topology.Offset]string, []data.OffsetRange) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.fatalf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return readAll(s.t, s.store, id)
+}
+
+func runSeeds(t *testing.T, def int, fn func(t *testing.T, seed uint64)) {
+	if *oneSeed != 0 {
+		fn(t, *oneSeed)
+		return
+	}
+	if *seeds > 0 {
+		def = *seeds
+	}
+	for seed := uint64(1); seed <= uint64(def); seed++ {
+		fn(t, seed)
+	}
+}
+
+// TestCrash does things by chance, stops the world at some step of the disk, restarts the process or the machine, and
+// compares with the model (P5, P7).
+func TestCrash(t *testing.T) {
+	for _, flush := range []data.FlushPolicy{data.FlushAlways, data.FlushInterval} {
+		t.Run(flush.String(), func(t *testing.T) {
+			runSeeds(t, 300, func(t *testing.T, seed uint64) {
+				s := newSim(t, seed, flush)
+				s.open()
+				for range 6 {
+					if s.fs.Crashed() {
+						s.restart()
+						s.open()
+					}
+					s.fs.CrashAt(1 + s.rng.IntN(80))
+					for !s.fs.Crashed() {
+						s.step()
+					}
+					s.restart()
+					s.open()
+					if !s.fs.Crashed() {
+						s.fs.CrashAt(1 << 30)
+						s.verify()
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestFaults lets steps of the disk fail by chance (EIO, ENOSPC, failed flushes), with crashes in between: what was
+// refused is never there, what was acknowledged always is, and the store heals by itself (P5, F21).
+func TestFaults(t *testing.T) {
+	runSeeds(t, 300, func(t *testing.T, seed uint64) {
+		s := newSim(t, seed, data.FlushAlways)
+		s.open()
+		s.fs.CrashAt(1 << 30)
+		for range 6 {
+			s.faults = 0.05
+			s.fs.Fail(s.fail)
+			for range 25 {
+				s.step()
+				if s.rng.IntN(5) == 0 {
+					s.fs.Evict()
+				}
+			}
+			s.fs.Fail(nil)
+			if s.rng.IntN(2) == 0 {
+				s.restart()
+				s.faults = 0
+				s.open()
+				if s.fs.Crashed() {
+					s.restart()
+					s.open()
+				}
+				s.fs.CrashAt(1 << 30)
+			} else {
+				if !s.store.Repair() {
+					s.fatalf("not repaired though nothing fails any more")
+				}
+				s.fs.Evict()
+			}
+			s.faults = 0
+			s.verify()
+			s.commit()
+			if err := s.store.Checkpoint(); err != nil {
+				s.fatalf("checkpoint: %v", err)
+			}
+		}
+	})
+}
