@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 	"github.com/skeinmq/skein/internal/discovery"
 	"github.com/skeinmq/skein/internal/httpd"
 	"github.com/skeinmq/skein/internal/producing"
+	"github.com/skeinmq/skein/internal/topology"
 )
 
 // doors are the ports of a broker, bound but for the metrics one in the order that clients look for them.
@@ -91,7 +92,7 @@ func (n *node) makeAdmin() (*admin.Admin, error) {
 			},
 			Dir: n.cfg.DataDir, Flush: n.flush().String(),
 		},
-		Checks:   []admin.Check{{Name: "topics", Ready: n.topicsReady}},
+		Checks:   []admin.Check{{Name: "topics", Ready: n.topicsReady}, {Name: "shutdown", Ready: n.notStopping}},
 		OpenAPI:  api.OpenAPI,
 		Gatherer: n.registry, Pprof: n.cfg.Pprof,
 		Logger: n.log,
@@ -103,8 +104,15 @@ func (n *node) topicsReady() error {
 	case <-n.loaded:
 		return nil
 	default:
-		return fmt.Errorf("the catalogue of topics is being read")
+		return errors.New("the catalogue of topics is being read")
 	}
+}
+
+func (n *node) notStopping() error {
+	if n.stopping.Load() {
+		return topology.ErrShuttingDown
+	}
+	return nil
 }
 
 func (n *node) discoveryPorts() discovery.Ports {
@@ -118,6 +126,7 @@ func (n *node) runDoors(ctx context.Context) error {
 	defer stop()
 	go func() {
 		<-ctx.Done()
+		n.stopping.Store(true)
 		n.log.Info().Dur("delay", n.cfg.ShutdownDelay).Msg("broker is shutting down")
 		wait := time.NewTimer(n.cfg.ShutdownDelay)
 		defer wait.Stop()

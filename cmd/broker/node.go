@@ -42,6 +42,7 @@ type node struct {
 	consumers *consuming.Service
 	doors     doors
 	loaded    chan struct{} // closed once the catalogue is loaded
+	stopping  atomic.Bool   // the wish to stop has come: not ready any more
 }
 
 // openNode opens the data folder, recovers what is in it and binds all ports. Nothing is served yet. What it opened is
