@@ -85,7 +85,6 @@ type fakeLogs struct {
 type fakeLog struct {
 	start, end topology.Offset
 	chunks     []data.Chunk
-	times      []time.Time
 	damaged    []data.OffsetRange
 }
 
@@ -128,7 +127,6 @@ func (f *fakeLogs) add(id topology.LogID, records ...recordbatch.Record) topolog
 		panic(err)
 	}
 	l.chunks = append(l.chunks, data.Chunk{Header: h, Bytes: batch})
-	l.times = append(l.times, f.now())
 	l.end = h.Next()
 	listeners, end := f.listeners, l.end
 	f.mu.Unlock()
@@ -220,8 +218,8 @@ func (f *fakeLogs) OffsetForTime(id topology.LogID, t time.Time) (topology.Offse
 	if l == nil {
 		return 0, nil
 	}
-	for i, c := range l.chunks {
-		if !l.times[i].Before(t) && c.Header.Next() > l.start {
+	for _, c := range l.chunks {
+		if c.Header.BaseTimestamp >= t.UnixMilli() && c.Header.Next() > l.start {
 			return c.Header.BaseOffset, nil
 		}
 	}
@@ -351,4 +349,18 @@ func (f *fakeLead) set(v topology.Version, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.version, f.err = v, err
+}
+
+// appendFunc makes an Appender of a function; lost is asked whether the outcome of an append stays unknown.
+func appendFunc(fn func(context.Context, appendArgs) (topology.Offset, error), lost func() bool) Appender {
+	return funcAppender{fn, lost}
+}
+
+type funcAppender struct {
+	fn   func(context.Context, appendArgs) (topology.Offset, error)
+	lost func() bool
+}
+
+func (f funcAppender) Append(ctx context.Context, id topology.LogID, _ token.Token, records []recordbatch.Record) (topology.Offset, error) {
+	return f.fn(ctx, appendArgs{id, records, f.lost()})
 }

@@ -30,3 +30,25 @@ func (w *world) pollCut(id string, bytes int) int {
 	w.h.ServeHTTP(out, req)
 	return bytes - out.left
 }
+
+// slowWriter takes nothing before it is released.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	release chan struct{}
+}
+
+func newSlowWriter() *slowWriter {
+	return &slowWriter{httptest.NewRecorder(), make(chan struct{})}
+}
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	<-w.release
+	return w.ResponseRecorder.Write(b)
+}
+
+// serve polls in JSON and has the answer written to out.
+func (w *world) serve(out http.ResponseWriter, id string) {
+	req := httptest.NewRequest(http.MethodPost, "/v1/consumer/poll?consumerId="+id, nil)
+	req.Header.Set("Accept", "application/json")
+	w.h.ServeHTTP(out, req)
+}
