@@ -233,7 +233,7 @@ func (c *binaryConn) produce(h frameHeader, body []byte) error {
 		c.name = string(p.topic)
 	}
 	cfg := &c.s.cfg
-	if c.topic, err = findTopic(c.ctx, cfg.Topics, c.name); err != nil {
+	if c.topic, err = lookUp(cfg.Topics, c.name); err != nil {
 		return err
 	}
 	w := &c.w
@@ -244,6 +244,9 @@ func (c *binaryConn) produce(h frameHeader, body []byte) error {
 	}
 	c.records, err = appendMessages(c.records[:0], p.messages, like, cfg.Topics.EffectiveMaxRecordBytes(c.topic), "frame")
 	if err != nil {
+		return err
+	}
+	if err := create(c.ctx, cfg.Topics, &c.topic); err != nil {
 		return err
 	}
 	w.records = c.records

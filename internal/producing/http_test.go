@@ -200,6 +200,9 @@ func TestHTTPRefusals(t *testing.T) {
 	if delete(stored, 4); len(stored) != 0 {
 		t.Errorf("refused and stored: %v", stored)
 	}
+	if w := d.do(call{path: "/v1/topic/new/messages", body: strings.Repeat("x", 1001)}); w.Code != 413 || len(d.topics.known) != 1 {
+		t.Errorf("%d, %d topics: a request that is refused makes no topic", w.Code, len(d.topics.known))
+	}
 	d.topics.closed = topology.ErrUnknownTopic
 	if w := d.do(call{path: "/v1/topic/new/messages", body: x}); w.Code != 404 || detail(w) != "topic new: unknown topic" {
 		t.Errorf("topic that may not be created: %d %s", w.Code, detail(w))

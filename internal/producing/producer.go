@@ -94,10 +94,13 @@ func (p *Producer) run(ctx context.Context, req *request) error {
 		return topology.ErrShuttingDown
 	}
 	var err error
-	if req.topic, err = findTopic(ctx, p.cfg.Topics, req.topicName); err != nil {
+	if req.topic, err = lookUp(p.cfg.Topics, req.topicName); err != nil {
 		return err
 	}
 	if err := req.parse(p.cfg.Topics.EffectiveMaxRecordBytes(req.topic)); err != nil {
+		return err
+	}
+	if err := create(ctx, p.cfg.Topics, &req.topic); err != nil {
 		return err
 	}
 	req.now = p.cfg.Coalescer.now()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/skeinmq/skein/internal/topology"
 )
 
@@ -24,25 +25,36 @@ type Topics interface {
 // ensureTimeout bounds how long a request waits for its topic to be created.
 const ensureTimeout = 10 * time.Second
 
-// findTopic is the topic of a request. The name is checked first, so that a wrong one is answered as such.
-func findTopic(ctx context.Context, topics Topics, name string) (topology.Topic, error) {
+// lookUp is the topic of a request if it is known here, and else one without an id: its records are read by the limits
+// that a new topic would have, and then create makes it, so that a request which is refused makes no topic. The name is
+// checked.
+func lookUp(topics Topics, name string) (topology.Topic, error) {
 	if t, ok := topics.Lookup(name); ok && !internalName(name) {
 		return t, nil
 	}
 	if err := topology.CheckTopicName(name, false); err != nil {
 		return topology.Topic{}, err
 	}
+	return topology.Topic{Name: name}, nil
+}
+
+// create finds out about a topic that lookUp did not know, or makes it.
+func create(ctx context.Context, topics Topics, t *topology.Topic) error {
+	if t.ID != uuid.Nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
 	defer cancel()
-	t, err := topics.Ensure(ctx, name)
+	made, err := topics.Ensure(ctx, t.Name)
 	switch {
 	case err == nil:
-		return t, nil
+		*t = made
+		return nil
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, topology.ErrOutcomeUnknown):
-		// The record of the topic may be written, but no record of this request is.
-		return t, fmt.Errorf("%w: topic %s could not be created in time: %s", topology.ErrUnavailable, name, err.Error()) // not in the chain
+		// The record of the topic may be written, but no record of this request is: the cause is not in the chain.
+		return fmt.Errorf("%w: topic %s could not be created in time: %s", topology.ErrUnavailable, t.Name, err.Error())
 	default:
-		return t, fmt.Errorf("topic %s: %w", name, err)
+		return fmt.Errorf("topic %s: %w", t.Name, err)
 	}
 }
 
