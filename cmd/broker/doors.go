@@ -14,10 +14,11 @@ import (
 	"github.com/skeinmq/skein/internal/topology"
 )
 
-// doors are the ports of a broker, bound but for the metrics one in the order that clients look for them.
+// doors are the ports of a broker.
 type doors struct {
 	client, producer, consumer, metrics *httpd.Server
 	binary                              *producing.BinaryServer
+	fast                                *producing.FastPath // of plain produce requests, before client and producer
 }
 
 func (n *node) openDoors() error {
@@ -39,6 +40,12 @@ func (n *node) openDoors() error {
 	produce.Handle("GET /status", admin.Status("Producer", n.cfg.ProducerPort, nil))
 	consume.Handle("GET /status", admin.Status("Consumer", n.cfg.ConsumerPort, nil))
 
+	n.doors.fast, err = producing.NewFastPath(producing.FastConfig{
+		Producer: n.producer, DrainTimeout: n.cfg.ShutdownTimeout, Logger: n.log, Registerer: n.registry,
+	})
+	if err != nil {
+		return err
+	}
 	for _, door := range []struct {
 		server *(*httpd.Server)
 		name   string
@@ -46,8 +53,8 @@ func (n *node) openDoors() error {
 		router *httpd.Router
 		wrap   func(net.Listener) net.Listener
 	}{
-		{&n.doors.client, "client", n.cfg.ClientPort, client, nil},
-		{&n.doors.producer, "produce", n.cfg.ProducerPort, produce, nil},
+		{&n.doors.client, "client", n.cfg.ClientPort, client, n.doors.fast.Wrap},
+		{&n.doors.producer, "produce", n.cfg.ProducerPort, produce, n.doors.fast.Wrap},
 		{&n.doors.consumer, "consume", n.cfg.ConsumerPort, consume, nil},
 		{&n.doors.metrics, "metrics", n.cfg.MetricsPort, metrics, nil},
 	} {
@@ -138,6 +145,6 @@ func (n *node) runDoors(ctx context.Context) error {
 	}()
 	return layered(delayed,
 		n.doors.metrics.Run,
-		parallel(n.doors.client.Run, n.doors.producer.Run, n.doors.consumer.Run, n.doors.binary.Run),
+		parallel(n.doors.client.Run, n.doors.producer.Run, n.doors.consumer.Run, n.doors.binary.Run, n.doors.fast.Run),
 	)
 }
