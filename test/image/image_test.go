@@ -70,8 +70,10 @@ func TestImage(t *testing.T) {
 	d := parse(t)
 	root := filepath.Join(t.TempDir(), "root")
 	data := filepath.Join(root, "data")
-	if err := os.MkdirAll(data, 0o755); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{data, filepath.Join(root, "proc")} { // every container engine mounts /proc
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	build := exec.Command("bash", "-c", strings.ReplaceAll(d.build, "/out/", root+"/"))
 	build.Dir = harness.Root()
@@ -90,6 +92,7 @@ func TestImage(t *testing.T) {
 	}
 	bind(t, root, root, syscall.MS_RDONLY)
 	bind(t, volume, data, 0)
+	bind(t, "/proc", filepath.Join(root, "proc"), 0)
 	if err := os.WriteFile(filepath.Join(root, "probe"), nil, 0o644); err == nil {
 		t.Fatal("the root of the image is not read-only")
 	}
