@@ -233,6 +233,8 @@ func (a *app) measure(ctx context.Context, f *benchFlags, l load) error {
 		return err
 	case ctx.Err() != nil:
 		return errInterrupted
+	case report.Stopped != "":
+		return errors.New("the load ended early: " + report.Stopped)
 	case report.Check != nil && !report.Check.OK:
 		return errCheckFailed
 	}

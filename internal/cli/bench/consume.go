@@ -189,13 +189,13 @@ func (c *Consumer) take(d delivery) int {
 	if c.cfg.Arrived != nil {
 		c.cfg.Arrived(now, d.values)
 	}
-	counted := len(d.values)
+	counted, size := len(d.values), 0
 	if c.cfg.Checker != nil {
-		counted = c.cfg.Checker.Delivered(d.partition, d.first, d.values)
-	}
-	size := 0
-	for _, v := range d.values {
-		size += len(v)
+		counted, size = c.cfg.Checker.Delivered(d.partition, d.first, d.values)
+	} else {
+		for _, v := range d.values {
+			size += len(v)
+		}
 	}
 	c.bytes.Add(int64(size))
 	if total := c.records.Add(int64(counted)); c.cfg.Records > 0 && total >= c.cfg.Records {
@@ -254,7 +254,7 @@ func (c *Consumer) Report() *Report {
 		r.rates(time.Duration(c.arrival.Load() - start).Seconds())
 	}
 	if c.cfg.Checker != nil {
-		v := c.cfg.Checker.Verdict(c.cfg.Records)
+		v := c.cfg.Checker.Verdict(c.cfg.Records, 0)
 		r.Check, r.Keys = &v, v.Keys
 	}
 	return r

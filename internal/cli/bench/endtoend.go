@@ -94,7 +94,7 @@ func (e *EndToEnd) Report() *Report {
 	for kind, n := range c.ErrorKinds {
 		r.ErrorKinds["consume: "+kind] += n
 	}
-	v := e.checker.Verdict(e.producer.Acked())
+	v := e.checker.Verdict(e.producer.Acked(), e.producer.Failed())
 	r.Check = &v
 	return r
 }

@@ -122,14 +122,44 @@ func TestProduceCountsRefusals(t *testing.T) {
 	}
 }
 
-// A connection that breaks leaves its records in flight unknown; the others finish.
+// A connection that breaks leaves its records in flight unknown; it is made again and the load goes on.
 func TestProduceSurvivesABrokenConnection(t *testing.T) {
 	b := clitest.New(t)
 	var n atomic.Int32
 	b.RefuseBinary(func([]byte) (string, bool) { return "", n.Add(1) == 100 })
 	r, err := produce(t, config(b, Binary))
-	if err != nil || r.Errors == 0 || r.Stopped == "" || r.Records+r.Errors != 600 {
+	if err != nil || r.Errors == 0 || r.Errors > 48 || r.Stopped != "" || r.Reconnects != 1 || r.Records+r.Errors != 600 {
 		t.Errorf("%v, report %+v", err, r)
+	}
+	b.Inject(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/messages") && n.Add(1)%200 == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	n.Store(0)
+	r, err = produce(t, config(b, HTTP))
+	if err != nil || r.Errors != 3 || r.Reconnects != 3 || r.Records != 597 {
+		t.Errorf("%v, report %+v", err, r)
+	}
+}
+
+// A broker that stays away ends the load, with what was acknowledged.
+func TestProduceGivesUpOnABrokerThatIsGone(t *testing.T) {
+	b := clitest.New(t)
+	cfg := config(b, Binary)
+	cfg.Rate, cfg.Records = 1000, 10_000
+	p, err := NewProducer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.patience = 50 * time.Millisecond
+	time.AfterFunc(100*time.Millisecond, b.Close)
+	if err := p.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.Report(); r.Records == 0 || !strings.Contains(r.Stopped, "connection refused") || strings.Contains(r.Stopped, "\n") {
+		t.Errorf("report %+v", r)
 	}
 }
 

@@ -36,18 +36,22 @@ type ProduceConfig struct {
 
 // Producer is a running load. Its counters may be read while it runs.
 type Producer struct {
-	cfg     ProduceConfig
-	claimed atomic.Int64 // records given to connections
-	acked   atomic.Int64
-	bytes   atomic.Int64
-	failed  atomic.Int64
+	cfg      ProduceConfig
+	patience time.Duration
+	claimed  atomic.Int64 // records given to connections
+	acked    atomic.Int64
+	bytes    atomic.Int64
+	failed   atomic.Int64
+	breaks   atomic.Int64 // connections that broke
+	lastAck  atomic.Int64 // when the last acknowledgement came, ns
+	pause    atomic.Int64 // longest time between two of them, ns
 
 	mu    sync.Mutex
 	hist  Histogram
 	kinds map[string]int64
 	first time.Time // begin of the load
 	last  time.Time // last answer
-	fatal error     // why connections gave up
+	fatal error     // why a connection gave up, the first one
 }
 
 // NewProducer checks cfg and starts nothing.
@@ -65,7 +69,7 @@ func NewProducer(cfg ProduceConfig) (*Producer, error) {
 	if cfg.Keys > 0 {
 		cfg.Connections = min(cfg.Connections, cfg.Keys)
 	}
-	return &Producer{cfg: cfg, kinds: map[string]int64{}}, nil
+	return &Producer{cfg: cfg, patience: reconnectLimit, kinds: map[string]int64{}}, nil
 }
 
 // Run loads the broker until all records are answered, the duration is over or ctx ends. An error means that no load was
@@ -90,30 +94,68 @@ func (p *Producer) Run(ctx context.Context) error {
 		conns[i] = c
 	}
 	p.first = time.Now()
+	p.lastAck.Store(p.first.UnixNano())
 	var group sync.WaitGroup
 	for i, c := range conns {
 		source := p.source(i)
-		group.Go(func() {
-			defer c.close()
-			if err := c.run(ctx, source); err != nil {
-				p.mu.Lock()
-				p.fatal = errors.Join(p.fatal, err)
-				p.mu.Unlock()
-			}
-		})
+		group.Go(func() { p.work(ctx, i, c, source) })
 	}
 	group.Wait()
-	if p.acked.Load() == 0 && p.fatal != nil {
+	if p.acked.Load() == 0 {
 		return p.fatal
 	}
 	return nil
 }
 
-// sender is one connection.
+// work runs a connection, and again after it broke: a broker that restarts is measured too.
+func (p *Producer) work(ctx context.Context, i int, c sender, s *source) {
+	for {
+		err := c.run(ctx, s)
+		c.close()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if !errors.Is(err, errHungUp) {
+			p.breaks.Add(1)
+		}
+		if c, err = p.reconnect(ctx, i); err != nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.fatal == nil && ctx.Err() == nil {
+				p.fatal = err
+			}
+			return
+		}
+	}
+}
+
+// reconnectLimit is how long a broker may be away before a connection gives up.
+const reconnectLimit = 30 * time.Second
+
+func (p *Producer) reconnect(ctx context.Context, i int) (sender, error) {
+	deadline := time.Now().Add(p.patience)
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		c, err := p.connect(ctx, i)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return c, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// sender is one connection. run sends until the source is empty or ctx ends, and waits for the answers; an error means
+// that the connection is of no use any more, and what had no answer is counted as lost.
 type sender interface {
 	run(ctx context.Context, s *source) error
 	close()
 }
+
+// errHungUp means that the broker ended a connection after an answer, as HTTP allows.
+var errHungUp = errors.New("the broker ended the connection")
 
 func (p *Producer) connect(ctx context.Context, i int) (sender, error) {
 	addr := p.cfg.Addrs[i%len(p.cfg.Addrs)]
@@ -127,10 +169,13 @@ func (p *Producer) connect(ctx context.Context, i int) (sender, error) {
 func (p *Producer) Acked() int64  { return p.acked.Load() }
 func (p *Producer) Failed() int64 { return p.failed.Load() }
 
-// answered counts records of one request that were acknowledged.
-func (p *Producer) answered(records, size int) {
+// answered counts records that were acknowledged now.
+func (p *Producer) answered(now time.Time, records, size int) {
 	p.acked.Add(int64(records))
 	p.bytes.Add(int64(size))
+	gap := now.UnixNano() - p.lastAck.Swap(now.UnixNano())
+	for longest := p.pause.Load(); gap > longest && !p.pause.CompareAndSwap(longest, gap); longest = p.pause.Load() {
+	}
 }
 
 // lost counts records that failed.
@@ -160,6 +205,7 @@ func (p *Producer) Report() *Report {
 		Kind: "produce", Protocol: p.cfg.Protocol, Topic: p.cfg.Topic, Run: p.cfg.Run, Size: p.cfg.Size, Keys: p.cfg.Keys,
 		Connections: p.cfg.Connections, Batch: p.cfg.Batch, Rate: p.cfg.Rate,
 		Records: p.acked.Load(), Bytes: p.bytes.Load(), Errors: p.failed.Load(), ErrorKinds: p.kinds, Latency: p.hist.Summary(),
+		Reconnects: p.breaks.Load(), Pause: round3(float64(p.pause.Load()) / 1e6),
 	}
 	if p.cfg.Protocol == Binary {
 		r.InFlight = p.cfg.InFlight

@@ -227,6 +227,12 @@ func (c *binaryConn) read() error {
 // settle counts answers and frees their streams.
 func (c *binaryConn) settle(burst []response) error {
 	now := time.Now()
+	records, size := 0, 0
+	defer func() {
+		if records > 0 {
+			c.p.answered(now, records, size)
+		}
+	}()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range burst {
@@ -239,7 +245,8 @@ func (c *binaryConn) settle(burst []response) error {
 		c.flying--
 		if r.op == opProduceResponse {
 			c.hist.AddN(now.Sub(f.due), uint64(f.records))
-			c.p.answered(f.records, f.size)
+			records += f.records
+			size += f.size
 		} else {
 			c.p.lost(f.records, fmt.Sprintf("code %d: %s", r.code, r.text))
 		}

@@ -28,24 +28,14 @@ type httpConn struct {
 }
 
 func dialHTTP(ctx context.Context, p *Producer, addr string) (sender, error) {
-	c := &httpConn{p: p, addr: addr}
-	return c, c.dial(ctx)
-}
-
-func (c *httpConn) dial(ctx context.Context) error {
-	nc, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", c.addr)
+	nc, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return fmt.Errorf("connect to the produce port %s: %w", c.addr, err)
+		return nil, fmt.Errorf("connect to the produce port %s: %w", addr, err)
 	}
-	c.nc, c.in = nc, bufio.NewReaderSize(nc, 4<<10)
-	return nil
+	return &httpConn{p: p, addr: addr, nc: nc, in: bufio.NewReaderSize(nc, 4<<10)}, nil
 }
 
-func (c *httpConn) close() {
-	if c.nc != nil {
-		c.nc.Close()
-	}
-}
+func (c *httpConn) close() { c.nc.Close() }
 
 func (c *httpConn) run(ctx context.Context, s *source) error {
 	defer func() { c.p.done(&c.hist) }()
@@ -69,7 +59,7 @@ func (c *httpConn) run(ctx context.Context, s *source) error {
 			body = s.record(body, index, s.next(due))
 		}
 		request = c.request(request[:0], key, body)
-		if err := c.one(ctx, request, n, due); err != nil {
+		if err := c.one(request, n, due); err != nil {
 			return err
 		}
 	}
@@ -95,23 +85,22 @@ func (c *httpConn) request(dst []byte, key string, body []byte) []byte {
 	return append(dst, body...)
 }
 
-// one sends a request and counts its answer. An error means that the connection is lost and could not be made again.
-func (c *httpConn) one(ctx context.Context, request []byte, records int, due time.Time) error {
+// one sends a request and counts its answer. An error means that the connection is lost, or was ended by the broker.
+func (c *httpConn) one(request []byte, records int, due time.Time) error {
 	status, detail, keep, err := c.exchange(request)
 	if err != nil {
 		c.p.lost(records, "no answer, the connection broke")
-		c.close()
-		return c.dial(context.WithoutCancel(ctx))
+		return err
 	}
 	if status == 200 {
-		c.hist.AddN(time.Since(due), uint64(records))
-		c.p.answered(records, records*c.p.cfg.Size)
+		now := time.Now()
+		c.hist.AddN(now.Sub(due), uint64(records))
+		c.p.answered(now, records, records*c.p.cfg.Size)
 	} else {
 		c.p.lost(records, fmt.Sprintf("status %d: %s", status, detail))
 	}
 	if !keep {
-		c.close()
-		return c.dial(context.WithoutCancel(ctx))
+		return errHungUp
 	}
 	return nil
 }

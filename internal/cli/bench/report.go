@@ -31,6 +31,8 @@ type Report struct {
 	MBPerSecond float64          `json:"mbPerSecond"` // millions of bytes of values
 	Latency     *Latency         `json:"latencyMs,omitempty"`
 	EndToEnd    *Latency         `json:"endToEndMs,omitempty"`
+	Pause       float64          `json:"longestPauseMs,omitempty"` // without an acknowledgement
+	Reconnects  int64            `json:"reconnects,omitempty"`     // connections that broke and were made again
 	Errors      int64            `json:"errors"`
 	ErrorKinds  map[string]int64 `json:"errorKinds,omitempty"`
 	Check       *Verdict         `json:"check,omitempty"`
@@ -69,6 +71,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	if r.EndToEnd != nil {
 		row("end-to-end", "%s", r.EndToEnd.text())
+	}
+	if r.Reconnects > 0 {
+		row("reconnects", "%s, longest time without an acknowledgement %s ms", Thousands(r.Reconnects), short(r.Pause))
 	}
 	row("errors", "%s", Thousands(r.Errors))
 	for _, kind := range slices.Sorted(maps.Keys(r.ErrorKinds)) {
@@ -147,6 +152,9 @@ func (c *CPU) text() string {
 func (v *Verdict) text() string {
 	if v.OK {
 		text := fmt.Sprintf("ok: %s records of %s keys, each exactly once and in order", Thousands(v.Records), Thousands(int64(v.Keys)))
+		if v.Missing > 0 {
+			text += fmt.Sprintf("; %s that had no answer are not there", Thousands(v.Missing))
+		}
 		if v.Redelivered > 0 {
 			text += fmt.Sprintf(" (%s delivered again)", Thousands(v.Redelivered))
 		}

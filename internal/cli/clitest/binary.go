@@ -18,8 +18,13 @@ func (b *Broker) acceptBinary() {
 			return
 		}
 		b.mu.Lock()
+		closed := b.closed
 		b.conns[nc] = true
 		b.mu.Unlock()
+		if closed {
+			nc.Close()
+			return
+		}
 		b.tasks.Go(func() {
 			defer nc.Close()
 			b.serveBinary(nc)
