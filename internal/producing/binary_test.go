@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -358,7 +359,7 @@ func TestBinaryRefusals(t *testing.T) {
 // What leaves the framing in doubt is answered, and the connection ends (docs/wire.md 4.2).
 func TestBinaryEnds(t *testing.T) {
 	d := runBinary(t, CoalescerConfig{}, func(cfg *BinaryConfig) {
-		cfg.StartupTimeout, cfg.FrameTimeout = 100*time.Millisecond, 100*time.Millisecond
+		cfg.StartupTimeout, cfg.FrameTimeout = 300*time.Millisecond, 300*time.Millisecond
 	})
 	wrongCRC := produceFrame(9, "k", "a", "x")
 	wrongCRC[12] ^= 1
@@ -382,22 +383,29 @@ func TestBinaryEnds(t *testing.T) {
 		{"begins a header", false, []byte{1, 0}, ""},
 		{"begins a frame", true, produceFrame(9, "k", "a", "xxx")[:20], ""},
 	} {
-		var c *client
-		if e.started {
-			c = d.started(t)
-		} else {
-			c = d.dial(t)
-		}
-		_, _ = c.Write(e.send)
-		if e.want != "" {
-			if got := c.answer(); got.op != opError || got.code != codeServer || !strings.Contains(got.text, e.want) {
-				t.Errorf("%s: answered %+v, want %q", e.name, got, e.want)
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			c := d.dial(t)
+			if e.started {
+				c = d.started(t)
 			}
-		}
-		c.eof()
+			_, _ = c.Write(e.send)
+			if e.want != "" {
+				if got := c.answer(); got.op != opError || got.code != codeServer || !strings.Contains(got.text, e.want) {
+					t.Errorf("answered %+v, want %q", got, e.want)
+				}
+			}
+			c.eof()
+		})
 	}
-	c := d.started(t) // and the server is up
-	time.Sleep(150 * time.Millisecond)
+}
+
+func TestBinaryPauseBetweenFrames(t *testing.T) {
+	d := runBinary(t, CoalescerConfig{}, func(cfg *BinaryConfig) {
+		cfg.StartupTimeout, cfg.FrameTimeout = 300*time.Millisecond, 300*time.Millisecond
+	})
+	c := d.started(t)
+	time.Sleep(400 * time.Millisecond) // no deadline runs between frames
 	c.send(produceFrame(1, "k", "a", "x"))
 	if got := c.answer(); got.op != opProduceResponse {
 		t.Errorf("after a pause and all that: %+v", got)
@@ -423,6 +431,33 @@ func TestBinaryLargeFrames(t *testing.T) {
 	if used := d.budget.used.Load(); used != 0 {
 		t.Errorf("%d bytes of the budget are held at rest", used)
 	}
+}
+
+// A connection that was busy gives its buffer back when it pauses.
+func TestBinaryBufferIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &binaryDoor{running: runCoalescer(t, CoalescerConfig{}), topics: newFakeTopics(topicA)}
+		s, err := NewBinaryServer(BinaryConfig{Addr: "none", Coalescer: d.Coalescer, Topics: d.topics})
+		if err != nil {
+			t.Fatal(err)
+		}
+		near, far := net.Pipe()
+		c := newBinaryConn(t.Context(), s, near)
+		go func() { _, _ = far.Write(make([]byte, 20000)) }()
+		if err := c.need(20000); err != nil || cap(c.buf) < 20000 {
+			t.Fatalf("buffer of %d bytes for 20000, %v", cap(c.buf), err)
+		}
+		c.at = len(c.buf) // all was used
+		began := time.Now()
+		if err := errors.Join(c.makeRoom(1), c.read()); err != nil || cap(c.buf) != minReadBuffer || time.Since(began) != idleBuffer {
+			t.Errorf("buffer of %d bytes after a pause of %s, %v", cap(c.buf), time.Since(began), err)
+		}
+		time.AfterFunc(time.Hour, func() { _, _ = far.Write([]byte{1}) })
+		if err := c.need(1); err != nil {
+			t.Errorf("after an hour: %v", err)
+		}
+		d.running.stop()
+	})
 }
 
 func TestBinaryBusy(t *testing.T) { // memory budget: first not read, then refused as not written

@@ -603,3 +603,67 @@ func TestPutMatchesANaiveLog(t *testing.T) {
 		}
 	})
 }
+
+// Many open chunks are sealed by several goroutines when the round is cut.
+func TestSealingIsShared(t *testing.T) {
+	store, g := newFakeStore(), newGate()
+	store.before = g.before
+	r := runCoalescer(t, CoalescerConfig{Committer: store, SealerThreads: 4})
+	if err := r.put(writeOf(topicA, 0, "opens the gate")); err != nil {
+		t.Fatal(err)
+	}
+	<-g.came
+	wide := newTopic("wide", 48)
+	var writes []*write
+	for p := range topology.Partition(48) {
+		w := writeOf(wide, p, strings.Repeat("x", 2000+int(p)))
+		if err := r.put(w); err != nil {
+			t.Fatal(err)
+		}
+		writes = append(writes, w)
+	}
+	close(g.open)
+	for p, w := range writes {
+		<-w.span.done()
+		if err := w.span.err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := store.values(t, wide)[topology.Partition(p)]; len(got) != 1 || len(got[0]) != 2000+p {
+			t.Errorf("partition %d holds %d records", p, len(got))
+		}
+	}
+}
+
+// All parts share a registry, as in a broker, and their metrics follow the rules of Prometheus.
+func TestMetricsTogether(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	d := newHTTPDoor(t, CoalescerConfig{Registerer: reg}, func(cfg *ProducerConfig) { cfg.Registerer = reg })
+	b, err := NewBinaryServer(BinaryConfig{Addr: "127.0.0.1:0", Coalescer: d.Coalescer, Topics: d.topics, Registerer: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := NewFastPath(FastConfig{Producer: d.producer, Registerer: reg})
+	if err != nil || f == nil {
+		t.Fatal(err)
+	}
+	d.do(call{body: "x"})
+	b.counters[outcomeBusy].Inc()
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	n, err := testutil.GatherAndCount(reg, "skein_produce_requests_total")
+	if err != nil || n != 2*int(outcomes) {
+		t.Errorf("%d series of requests, %v; want one for each outcome of two doors", n, err)
+	}
+}
+
+func TestTopicStatesAreBounded(t *testing.T) {
+	m := topicStates{}
+	for i := range maxTopicStates + 10 {
+		m.of(uuid.NewSHA1(uuid.Nil, fmt.Append(nil, i)))
+	}
+	if len(m) > maxTopicStates {
+		t.Errorf("%d states", len(m))
+	}
+}

@@ -285,9 +285,10 @@ func TestFastPathHandsOverHTTP2(t *testing.T) {
 
 func TestFastPathTimeouts(t *testing.T) {
 	s := serveDoor(t, pickyDoor(t), true, func(f *FastConfig, h *httpd.Config) {
-		f.ReadHeaderTimeout, f.ReadTimeout, f.IdleTimeout = 50*time.Millisecond, 60*time.Millisecond, 70*time.Millisecond
+		f.ReadHeaderTimeout, f.ReadTimeout, f.IdleTimeout = 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
 		h.ReadHeaderTimeout, h.ReadTimeout, h.IdleTimeout = f.ReadHeaderTimeout, f.ReadTimeout, f.IdleTimeout
 	})
+	var wg sync.WaitGroup
 	for _, c := range []struct{ name, send, want string }{
 		{"nothing is sent", "", ""},
 		{"the head does not end", "POST " + messages + " HTTP/1.1\r\n", ""},
@@ -297,17 +298,20 @@ func TestFastPathTimeouts(t *testing.T) {
 		{"the second head does not end", post(messages, "", "1") + "POST", "HTTP/1.1 200 OK"},
 	} {
 		nc := s.dial(t)
-		if _, err := io.WriteString(nc, c.send); err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(nc)
-		if line, _, _ := strings.Cut(string(b), "\r\n"); err != nil || line != c.want {
-			t.Errorf("%s: %q, %v; want %q and the end", c.name, b, err, c.want)
-		}
-		if strings.Contains(c.want, "408") && !strings.Contains(string(b), "Connection: close") {
-			t.Errorf("%s: the end is not announced: %q", c.name, b)
-		}
+		wg.Go(func() {
+			if _, err := io.WriteString(nc, c.send); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			b, err := io.ReadAll(nc)
+			if line, _, _ := strings.Cut(string(b), "\r\n"); err != nil || line != c.want {
+				t.Errorf("%s: %q, %v; want %q and the end", c.name, b, err, c.want)
+			}
+			if strings.Contains(c.want, "408") && !strings.Contains(string(b), "Connection: close") {
+				t.Errorf("%s: the end is not announced: %q", c.name, b)
+			}
+		})
 	}
+	wg.Wait()
 }
 
 func TestFastPathBusy(t *testing.T) {

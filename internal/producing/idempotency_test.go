@@ -380,3 +380,48 @@ func FuzzParseMark(f *testing.F) {
 		}
 	})
 }
+
+// A request that is refused after a part of it was claimed leaves no trace: the key can be used in that partition.
+func TestIdempotencyRefusedRequestsClaimNothing(t *testing.T) {
+	store, clock := newFakeStore(), newClock()
+	d := idemDoor(t, store, clock, nil)
+	a, b := keyOf(t, topicA, 3), keyOf(t, topicA, 9)
+	line := func(key string) string { return fmt.Sprintf("{\"key\":%q,\"value\":1}\n", key) }
+	c := call{headers: []string{"Idempotency-Key: x", "Content-Type: " + typeRecords}}
+	do := func(what, body string, status int) {
+		t.Helper()
+		c.body = body
+		if w := d.do(c); w.Code != status {
+			t.Fatalf("%s: %d %s", what, w.Code, w.Body)
+		}
+	}
+	do("one partition", line(b), 200)
+	do("another request with that key, new in one partition and not in the other", line(a)+line(b), 422)
+	if got := store.values(t, topicA); len(got) != 1 {
+		t.Errorf("stored %v", got)
+	}
+	do("the partition where it was new", line(a), 200)
+	d.running.stop()
+	c.headers[0] = "Idempotency-Key: y"
+	for range 2 { // the second does not wait for the first
+		do("shutting down", line(a)+line(b), 503)
+	}
+}
+
+func TestIdempotencyLoadIsBounded(t *testing.T) {
+	store, clock := newFakeStore(), newClock()
+	d := idemDoor(t, store, clock, nil)
+	for i := range 5 {
+		d.do(call{query: "?partitionKey=k", headers: []string{fmt.Sprint("Idempotency-Key: ", i)}, body: "v"})
+	}
+	d.running.stop()
+	d = idemDoor(t, store, clock, func(cfg *ProducerConfig) { cfg.Idempotency.LoadWait = time.Nanosecond })
+	c := call{query: "?partitionKey=k", headers: []string{"Idempotency-Key: 2"}, body: "v"}
+	if w := d.do(c); w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(detail(w), "are being read") {
+		t.Errorf("keys that cannot be read in time: %d %s", w.Code, detail(w))
+	}
+	d.producer.idem.cfg.LoadWait = time.Minute
+	if w := d.do(c); w.Code != 200 || w.Header().Get(headerDuplicate) != "true" {
+		t.Errorf("when they can: %d %s", w.Code, w.Body)
+	}
+}

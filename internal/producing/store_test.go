@@ -27,7 +27,7 @@ func newDisk() *disk {
 
 func (d *disk) open(t *testing.T) *data.Store {
 	t.Helper()
-	s, err := data.Open(data.Config{Dir: "/data", FS: d.fs, KV: d.kv})
+	s, err := data.Open(data.Config{Dir: "/data", FS: d.fs, KV: d.kv, JournalBytes: 1 << 20, ReserveBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
