@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -96,6 +97,11 @@ func Start(t testing.TB, o Options) *Broker {
 	t.Cleanup(func() {
 		b.Kill()
 		b.client.CloseIdleConnections()
+		for _, sign := range []string{"DATA RACE", "panic", "fatal error"} {
+			if strings.Contains(b.Log(), sign) {
+				t.Errorf("the log of broker %s has %q:\n%s", b.Host, sign, from(b.Log(), sign, 80))
+			}
+		}
 		if t.Failed() {
 			t.Logf("the end of the log of broker %s:\n%s", b.Host, tail(b.Log(), 60))
 		}
@@ -234,6 +240,13 @@ func readFile(path string) string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// from is some lines of text from the first that contains sign on.
+func from(text, sign string, lines int) string {
+	all := strings.Split(text, "\n")
+	i := slices.IndexFunc(all, func(line string) bool { return strings.Contains(line, sign) })
+	return strings.Join(all[i:min(i+lines, len(all))], "\n")
 }
 
 // tail is the last lines of text.

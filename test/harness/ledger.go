@@ -89,9 +89,9 @@ type Report struct {
 	Disordered []string // stored after a later record of the same key, or in another partition
 	Denied     []string // answered as not written, and stored all the same
 
-	Stored           int // records found
-	UnansweredStored int // of them, those whose sender got no answer
-	UnknownStored    int // of them, those answered as unknown
+	Stored     int      // records found
+	Unanswered []string // of them, those whose sender got no answer
+	Unknown    []string // of them, those answered as unknown
 }
 
 // Bad lists up to a few findings of each kind, "" when there are none.
@@ -109,7 +109,7 @@ func (r Report) Bad() string {
 }
 
 func (r Report) String() string {
-	return fmt.Sprintf("%d stored, of them %d unanswered and %d of unknown outcome\n%s", r.Stored, r.UnansweredStored, r.UnknownStored, r.Bad())
+	return fmt.Sprintf("%d stored, of them %d unanswered and %d of unknown outcome\n%s", r.Stored, len(r.Unanswered), len(r.Unknown), r.Bad())
 }
 
 // place is where a record lies.
@@ -180,9 +180,9 @@ func (c *Checker) Report() Report {
 			case fate == Refused && stored:
 				r.Denied = append(r.Denied, name)
 			case fate == Unanswered && stored:
-				r.UnansweredStored++
+				r.Unanswered = append(r.Unanswered, name)
 			case fate == Unknown && stored:
-				r.UnknownStored++
+				r.Unknown = append(r.Unknown, name)
 			}
 		}
 	}

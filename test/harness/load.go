@@ -23,7 +23,8 @@ type Load struct {
 	wg     sync.WaitGroup
 	acked  atomic.Int64
 	mu     sync.Mutex
-	errors []string // unexpected answers, a few
+	errors []string // unexpected answers
+	broken []string // requests that a broken connection left without an answer
 }
 
 // LoadOptions size a Load.
@@ -98,6 +99,19 @@ func (l *Load) CheckErrors(t testing.TB) {
 	if e := l.Errors(); len(e) > 0 {
 		t.Errorf("%d unexpected answers: %s", len(e), strings.Join(e[:min(5, len(e))], "; "))
 	}
+}
+
+// Broken tells of HTTP requests that got no answer: which record, and how the connection broke.
+func (l *Load) Broken() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
+}
+
+func (l *Load) broke(key string, seq int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = append(l.broken, fmt.Sprintf("%s#%d: %v", key, seq, err))
 }
 
 func (l *Load) unexpected(format string, args ...any) {
@@ -301,6 +315,7 @@ func (p *httpProducer) run() {
 		req.ContentLength = int64(len(value))
 		r, err := client.Do(req)
 		if err != nil {
+			p.load.broke(key, seq, err)
 			return
 		}
 		body, err := io.ReadAll(r.Body)
