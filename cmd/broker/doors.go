@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/skeinmq/skein/api"
@@ -36,9 +37,13 @@ func (n *node) openDoors() error {
 	front.Register(client)
 	front.RegisterMetrics(metrics)
 	client.Handle("GET /v1/brokers", discovery.Handler(n.members, n.discoveryPorts()))
-	client.Handle("GET /status", admin.Status("Client discovery", n.cfg.ClientPort, func() bool { return n.topicsReady() == nil }))
-	produce.Handle("GET /status", admin.Status("Producer", n.cfg.ProducerPort, nil))
-	consume.Handle("GET /status", admin.Status("Consumer", n.cfg.ConsumerPort, nil))
+	client.Handle("GET /status", admin.Status(admin.StatusClient, n.cfg.ClientPort, func() bool { return n.topicsReady() == nil }))
+	produce.Handle("GET /status", admin.Status(admin.StatusProducer, n.cfg.ProducerPort, nil))
+	status := admin.Status(admin.StatusConsumer, n.cfg.ConsumerPort, nil)
+	consume.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		n.consumers.Touch(r.Context())
+		status.ServeHTTP(w, r)
+	})
 
 	n.doors.fast, err = producing.NewFastPath(producing.FastConfig{
 		Producer: n.producer, DrainTimeout: n.cfg.ShutdownTimeout, Logger: n.log, Registerer: n.registry,
