@@ -14,8 +14,10 @@ import (
 
 const (
 	fastBuffer = 4 << 10 // per connection; a head that does not fit is left to net/http
-	// drainGrace is how long a connection that has not sent anything yet may still do so when draining begins.
+	// When draining begins, a connection that has not sent anything yet may still do so for drainGrace, and one between
+	// two requests for idleGrace: its next request may be on the way, and is answered with Connection: close.
 	drainGrace = 500 * time.Millisecond
+	idleGrace  = 150 * time.Millisecond
 	// maxSkip is how much of a body that is not wanted is read so that the connection can go on, as net/http does.
 	maxSkip = 256 << 10
 	// largeAnswer is how large an answer must be for the client to get a deadline to take it.
@@ -51,13 +53,14 @@ func newFastConn(l *fastListener, nc net.Conn) *fastConn {
 	return &fastConn{l: l, p: l.f.cfg.Producer, nc: nc}
 }
 
-// drain ends the connection unless it is at a request. The lock of the FastPath is held.
+// drain has the connection end soon, unless it is at a request: then the answer ends it. It never closes, since bytes
+// of a request may have been read that the state does not tell of yet; a request sets deadlines of its own.
 func (c *fastConn) drain() {
 	switch c.state.Load() {
 	case fastNew:
 		_ = c.nc.SetReadDeadline(time.Now().Add(drainGrace))
 	case fastIdle:
-		_ = c.nc.Close()
+		_ = c.nc.SetReadDeadline(time.Now().Add(idleGrace))
 	}
 }
 
@@ -135,17 +138,14 @@ func (c *fastConn) awaitRequest() error {
 		idle = c.l.f.cfg.ReadHeaderTimeout
 	} else {
 		c.state.Store(fastIdle)
-		if c.l.f.isDraining() { // it may have looked before the state was set
-			return net.ErrClosed
-		}
 	}
 	// While requests come, the deadline is renewed now and then only.
 	if now := time.Now(); c.deadline.IsZero() || now.Sub(c.setAt) > idle/16 {
 		c.setAt, c.deadline = now, now.Add(idle)
 		_ = c.nc.SetReadDeadline(c.deadline)
-		if c.state.Load() == fastNew && c.l.f.isDraining() {
-			c.drain()
-		}
+	}
+	if c.l.f.isDraining() { // it may have looked before the state or the deadline was set
+		c.drain()
 	}
 	n, err := c.nc.Read(c.buf)
 	c.state.Store(fastActive)
