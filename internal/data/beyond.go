@@ -73,7 +73,7 @@ func (l *log) detach(seg *segment) {
 
 // takeTail takes in the chunks behind the known end of a segment, and says whether they reach to the end of its file.
 func (s *Store) takeTail(l *log, seg *segment) (bool, error) {
-	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mustExist)
+	h, err := s.acquire(l, seg, mustExist)
 	if err != nil {
 		return false, err
 	}

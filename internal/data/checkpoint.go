@@ -141,7 +141,7 @@ const keepCached = 256 << 20
 
 // flushSegment flushes one segment, saves its index, and gives back the page cache behind its tail.
 func (s *Store) flushSegment(l *log, fs flushSegment) error {
-	h, err := s.files.acquire(fs.seg, s.paths.file(l.id, fs.seg.base, segmentExt), mustExist)
+	h, err := s.acquire(l, fs.seg, mustExist)
 	if err != nil {
 		return fmt.Errorf("flush segment %d of %s: %w", fs.seg.base, l.id, err)
 	}
@@ -258,7 +258,7 @@ func (s *Store) writeNotes(list []*flushing, lsn uint64, all, final bool) error 
 // release writes down that journal records up to lsn are in flushed segments, and lets the journal reuse their room.
 func (s *Store) release(lsn uint64) error {
 	err := s.kv.Update(true, func(put func(key, value []byte), del func(key []byte)) {
-		put([]byte(keyRun), runMark{lsn: lsn, flush: s.cfg.Flush, boot: s.boot}.encode())
+		put([]byte(keyRun), s.mark(lsn, false))
 		for _, topic := range s.buried {
 			del(dropKey(topic))
 		}
@@ -271,10 +271,15 @@ func (s *Store) release(lsn uint64) error {
 	return nil
 }
 
-// markRun writes down how this run flushes and whether it has ended cleanly.
+// mark is the mark of this run.
+func (s *Store) mark(lsn uint64, clean bool) []byte {
+	return runMark{lsn: lsn, skip: s.skip, flush: s.cfg.Flush, clean: clean, boot: s.boot}.encode()
+}
+
+// markRun writes the mark down.
 func (s *Store) markRun(clean bool) error {
 	err := s.kv.Update(true, func(put func(key, value []byte), _ func(key []byte)) {
-		put([]byte(keyRun), runMark{lsn: s.journal.released.Load(), flush: s.cfg.Flush, boot: s.boot, clean: clean}.encode())
+		put([]byte(keyRun), s.mark(s.journal.released.Load(), clean))
 	})
 	if err != nil {
 		return fmt.Errorf("mark the run: %w", err)

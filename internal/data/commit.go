@@ -236,7 +236,7 @@ func (s *Store) prepare(p *part) error {
 	if p.isNew {
 		p.handle, err = s.create(l, p.seg, anew)
 	} else {
-		p.handle, err = s.files.acquire(p.seg, s.paths.file(l.id, p.seg.base, segmentExt), mustExist)
+		p.handle, err = s.acquire(l, p.seg, mustExist)
 	}
 	if err != nil {
 		return notWritten(l, err)
@@ -293,7 +293,7 @@ func (s *Store) create(l *log, seg *segment, mode openMode) (*handle, error) {
 		}
 		l.newDir = true
 	}
-	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mode)
+	h, err := s.acquire(l, seg, mode)
 	if err != nil {
 		return nil, err
 	}

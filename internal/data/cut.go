@@ -24,7 +24,7 @@ func sortLogs(ids []topology.LogID) {
 
 // SetStart moves the start of a log up (P9): reads below it are out of range, and segments that lie wholly below it are
 // removed. A start that is not above the present one changes nothing. Durable on return. Errors: start is beyond the end
-// (*OutOfRange), or the database cannot be written.
+// (*OutOfRange); topology.ErrUnavailable while a Truncate that failed is being finished; or the database cannot be written.
 func (s *Store) SetStart(id topology.LogID, start topology.Offset) error {
 	l := s.lookup(id)
 	if l == nil {
@@ -47,6 +47,9 @@ func (s *Store) setStarts(logs []*log, starts []topology.Offset) error {
 		end := l.end
 		first := l.start
 		l.mu.Unlock()
+		if l.cutting {
+			return fmt.Errorf("set the start of %s to %d: %w: a cut is not finished", l.id, starts[i], topology.ErrUnavailable)
+		}
 		if starts[i] > end {
 			return fmt.Errorf("set the start of %s to %d: %w", l.id, starts[i], &OutOfRange{Start: first, End: end})
 		}
@@ -81,6 +84,7 @@ func (s *Store) applyStart(l *log, start topology.Offset) error {
 		return nil
 	}
 	if err := s.load(l); err != nil {
+		l.setStart(start) // it is durable; the load that succeeds removes what lies below
 		l.mu.Unlock()
 		return err
 	}

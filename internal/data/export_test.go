@@ -1,5 +1,7 @@
 package data
 
+import "github.com/skeinmq/skein/internal/topology"
+
 // JournalFileStart is where the records of a journal file begin.
 const JournalFileStart = journalFileStart
 
@@ -15,3 +17,12 @@ func (s *Store) Broken() error {
 
 // WatchRoom looks at the disk.
 func (s *Store) WatchRoom() { s.room.watch() }
+
+// IndexFile makes an index file of entries {offset, position, time}.
+func IndexFile(base int64, entries [][3]int64) []byte {
+	b := appendIndexHeader(nil, topology.Offset(base))
+	for _, e := range entries {
+		b = appendIndexEntry(b, indexEntry{topology.Offset(e[0]), e[1], e[2]})
+	}
+	return b
+}

@@ -68,16 +68,13 @@ const (
 	anew               // make it, and empty what a failed round left
 )
 
-// acquire opens the file of seg unless it is open.
-func (c *files) acquire(seg *segment, name string, mode openMode) (*handle, error) {
-	c.mu.Lock()
-	if h := seg.handle; h != nil {
-		c.use(h)
-		c.mu.Unlock()
+// acquire opens the file of a segment unless it is open. The caller releases the handle.
+func (s *Store) acquire(l *log, seg *segment, mode openMode) (*handle, error) {
+	c := &s.files
+	if h := c.opened(seg); h != nil {
 		return h, nil
 	}
-	c.mu.Unlock()
-	f, err := c.openFile(name, mode)
+	f, err := c.openFile(s.paths.file(l.id, seg.base, segmentExt), mode)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +90,16 @@ func (c *files) acquire(seg *segment, name string, mode openMode) (*handle, erro
 	c.open++
 	c.evict()
 	return h, nil
+}
+
+// opened is the open file of a segment with one more user, nil if it is not open.
+func (c *files) opened(seg *segment) *handle {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if seg.handle != nil {
+		c.use(seg.handle)
+	}
+	return seg.handle
 }
 
 func (c *files) openFile(name string, mode openMode) (File, error) {

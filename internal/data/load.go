@@ -24,7 +24,7 @@ func (s *Store) load(l *log) error {
 	if err != nil {
 		return fmt.Errorf("list segments of %s: %w", l.id, err)
 	}
-	mayCut := s.opened || l.cutting
+	mayCut, discarded := s.opened || l.cutting, false
 	var segs []*segment
 	for i, base := range bases {
 		if !l.last.ok || base > l.last.base {
@@ -32,6 +32,7 @@ func (s *Store) load(l *log) error {
 				if err := s.discard(l, base, "it lies beyond the end of the log"); err != nil {
 					return err
 				}
+				discarded = true
 			}
 			continue
 		}
@@ -53,6 +54,11 @@ func (s *Store) load(l *log) error {
 			}
 		}
 		segs = append(segs, seg)
+	}
+	if discarded {
+		if err := s.fs.SyncDir(s.paths.log(l.id)); err != nil {
+			return err
+		}
 	}
 	l.adoptSegments(segs)
 	s.noteGaps(l)
@@ -135,7 +141,7 @@ func (s *Store) cutFile(l *log, seg *segment, size int64) error {
 	if err := s.cutIndex(l, seg, size); err != nil {
 		return err
 	}
-	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mustExist)
+	h, err := s.acquire(l, seg, mustExist)
 	if err != nil {
 		return err
 	}

@@ -132,28 +132,36 @@ func (r *varints) take(n int) int {
 	return 1
 }
 
-// runMark is written at the start of a run, and once more at its clean end.
+// runMark is written at the start of a run, at each checkpoint, and once more at a clean end.
 type runMark struct {
 	lsn   uint64 // journal records up to here are in the notes
+	skip  uint64 // a record whose flush failed and whose round was cut off: not to be replayed; 0 none
 	flush FlushPolicy
 	clean bool
 	boot  string
 }
 
-const runVersion = 1
+const (
+	runVersion  = 1
+	runMarkSize = 19 // without the boot id
+)
 
+// encode is the value of a mark: version:1 | flush:1 | clean:1 | lsn:8 | skip:8 | boot id.
 func (m runMark) encode() []byte {
 	b := []byte{runVersion, byte(m.flush), 0}
 	if m.clean {
 		b[2] = 1
 	}
 	b = binary.BigEndian.AppendUint64(b, m.lsn)
+	b = binary.BigEndian.AppendUint64(b, m.skip)
 	return append(b, m.boot...)
 }
 
 func decodeRunMark(b []byte) (runMark, error) {
-	if len(b) < 11 || b[0] != runVersion {
+	if len(b) < runMarkSize || b[0] != runVersion {
 		return runMark{}, fmt.Errorf("mark of the last run: %w", errNote)
 	}
-	return runMark{flush: FlushPolicy(b[1]), clean: b[2] == 1, lsn: binary.BigEndian.Uint64(b[3:]), boot: string(b[11:])}, nil
+	return runMark{
+		flush: FlushPolicy(b[1]), clean: b[2] == 1, lsn: binary.BigEndian.Uint64(b[3:]), skip: binary.BigEndian.Uint64(b[11:]), boot: string(b[19:]),
+	}, nil
 }

@@ -118,7 +118,7 @@ func (s *Store) view(l *log, from topology.Offset) (view, error) {
 		v.near = cursor{offset: v.base, base: v.base}
 	}
 	var err error
-	v.handle, err = s.files.acquire(v.seg, s.paths.file(l.id, v.base, segmentExt), mustExist)
+	v.handle, err = s.acquire(l, v.seg, mustExist)
 	return v, err
 }
 
@@ -222,11 +222,17 @@ func (s *Store) place(l *log, v view, offset topology.Offset) (cursor, error) {
 	if v.near.pos > 0 || v.size <= int64(s.cfg.IndexInterval) {
 		return v.near, nil
 	}
+	return s.indexed(l, v, func(entries []indexEntry) int { return byOffset(entries, offset) })
+}
+
+// indexed is the place of the index entry that find chooses, or the start of the segment when it answers -1. An index that
+// does not fit its segment is made again.
+func (s *Store) indexed(l *log, v view, find func([]indexEntry) int) (cursor, error) {
 	entries, err := s.entries(l, v)
 	if err != nil {
 		return cursor{}, err
 	}
-	i := byOffset(entries, offset)
+	i := find(entries)
 	ok, err := s.trust(v, entries, i)
 	if err != nil {
 		return cursor{}, err
@@ -235,10 +241,10 @@ func (s *Store) place(l *log, v view, offset topology.Offset) (cursor, error) {
 		if entries, err = s.reindex(l, v); err != nil {
 			return cursor{}, err
 		}
-		i = byOffset(entries, offset)
+		i = find(entries)
 	}
 	if i < 0 {
-		return v.near, nil
+		return cursor{offset: v.base, base: v.base}, nil
 	}
 	return cursor{offset: entries[i].offset, base: v.base, pos: entries[i].pos}, nil
 }

@@ -50,6 +50,12 @@ func (s *Store) recover() error {
 			return err
 		}
 	}
+	if found && !mark.clean { // the same for the database: a synchronous update makes those before it durable
+		err := s.kv.Update(true, func(put func(key, value []byte), _ func(key []byte)) { put([]byte(keyRun), mark.encode()) })
+		if err != nil {
+			return err
+		}
+	}
 	if err := s.finishDrops(); err != nil {
 		return err
 	}
@@ -191,7 +197,7 @@ func (s *Store) recoverLogs(mark runMark) error {
 	if err := s.surveyLogs(keep, true); err != nil {
 		return err
 	}
-	if err := s.replay(list, mark.lsn); err != nil {
+	if err := s.replay(list, mark.lsn, mark.skip); err != nil {
 		return err
 	}
 	if err := s.surveyLogs(keep, false); err != nil {
@@ -200,7 +206,10 @@ func (s *Store) recoverLogs(mark runMark) error {
 	for id := range s.starts {
 		s.logFor(id) // it may hold nothing that was flushed, yet it starts there (P9)
 	}
-	s.journal.lsn = max(mark.lsn, highest)
+	s.journal.lsn = max(mark.lsn, mark.skip, highest)
+	for _, l := range s.allLogs() {
+		s.journal.lsn = max(s.journal.lsn, l.lsn) // a number is never used again
+	}
 	for _, l := range s.allLogs() {
 		if l.end < l.start { // what lay below the start was never flushed
 			l.end, l.roll = l.start, true

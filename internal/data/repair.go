@@ -26,8 +26,17 @@ func (s *Store) Repair() bool {
 	}
 	s.suspects = nil
 	s.suspectMu.Unlock()
-	failing, broken := s.failing, s.broken != nil
+	failing, broken, lsn := s.failing, s.broken != nil, s.journal.lsn
 	s.commitMu.Unlock()
+	if broken && s.skip != lsn {
+		// The round that failed is cut off below: first make sure that no replay finds its record.
+		s.skip = lsn
+		if err := s.markRun(false); err != nil {
+			s.skip = 0
+			s.logger.Error().Err(err).Msg("failed round cannot be cut off")
+			return false
+		}
+	}
 	for _, l := range failing {
 		if l.gone {
 			continue
@@ -116,12 +125,12 @@ func (s *Store) repairLog(l *log) error {
 	segs := l.segs
 	stretches, end := l.stretches, l.end
 	l.mu.Unlock()
-	for i := len(segs) - 1; i >= 0; i-- {
-		seg := segs[i]
-		if !seg.dirty() && i < len(segs)-1 {
-			break
-		}
-		until := end
+	first := max(0, len(segs)-1)
+	for first > 0 && segs[first-1].dirty() {
+		first--
+	}
+	for i := first; i < len(segs); i++ { // upwards, so that the dirty segments stay the last ones when one fails
+		seg, until := segs[i], end
 		if i+1 < len(segs) {
 			until = segs[i+1].base
 		}
@@ -143,7 +152,7 @@ func (s *Store) repairLog(l *log) error {
 // file is opened anew.
 func (s *Store) rewrite(l *log, seg *segment, until topology.Offset, stretches stretches) error {
 	s.files.drop(seg)
-	h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mustExist)
+	h, err := s.acquire(l, seg, mustExist)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func headerAt(f *journalFile, pos int64) bool {
 // findMagic finds the next place at or behind pos that may begin a record, -1 if none.
 func findMagic(f *journalFile, pos int64) (int64, error) {
 	magic := binary.BigEndian.AppendUint32(nil, recordMagic)
-	window := make([]byte, searchWindow)
+	window := make([]byte, min(searchWindow, f.size))
 	for pos+recordHeaderSize <= f.size {
 		n, err := f.ReadAt(window[:min(int64(len(window)), f.size-pos)], pos)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -144,10 +144,14 @@ var errRotten = errors.New("journal record is damaged")
 //
 // Rounds are flushed one after the other, so only the last record can be torn: a record that cannot be read with good ones
 // behind it is damage, and what it held may still be found in the segments.
-func (s *Store) replay(list []foundRecord, after uint64) error {
+func (s *Store) replay(list []foundRecord, after, skip uint64) error {
 	var buf []byte
 	expected := after + 1
 	for i, r := range list {
+		if r.lsn == skip {
+			expected = r.lsn + 1
+			continue
+		}
 		entries, chunks, b, err := r.read(buf)
 		buf = b
 		if errors.Is(err, errRotten) {
@@ -228,12 +232,14 @@ func (s *Store) replaySegment(l *log, e journalEntry) (*segment, *handle, error)
 	}
 	for _, seg := range l.segs {
 		if seg.base == e.segment {
-			h, err := s.files.acquire(seg, s.paths.file(l.id, seg.base, segmentExt), mustExist)
+			h, err := s.acquire(l, seg, mustExist)
 			return seg, h, err
 		}
 	}
 	if e.next <= l.start {
-		l.end = max(l.end, e.next)
+		if e.next > l.end {
+			l.end, l.roll = e.next, true // what is left of the log ends before
+		}
 		l.stretches.add(e.version, e.first)
 		return nil, nil, nil
 	}

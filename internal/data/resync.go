@@ -94,7 +94,7 @@ const searchWindow = 256 << 10
 
 // search tries every position behind w.pos for a chunk that begins at offset after or later. -1 if there is none.
 func (w *walk) search(entries []indexEntry, after topology.Offset) (int64, topology.Offset, error) {
-	window := make([]byte, searchWindow+recordbatch.HeaderSize)
+	window := make([]byte, min(searchWindow+recordbatch.HeaderSize, w.size))
 	for from := w.pos + 1; from+recordbatch.HeaderSize <= w.size; from += searchWindow {
 		n, err := w.file.ReadAt(window[:min(int64(len(window)), w.size-from)], from)
 		if err != nil && !errors.Is(err, io.EOF) {

@@ -2,6 +2,7 @@ package data
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/skeinmq/skein/internal/topology"
@@ -31,6 +32,11 @@ func (s *Store) Retain() []topology.LogID {
 		return nil
 	}
 	s.flushMu.Lock()
+	for i := len(logs) - 1; i >= 0; i-- {
+		if logs[i].cutting || logs[i].gone {
+			logs, starts = slices.Delete(logs, i, i+1), slices.Delete(starts, i, i+1)
+		}
+	}
 	err := s.setStarts(logs, starts)
 	s.flushMu.Unlock()
 	if err != nil {

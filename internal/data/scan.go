@@ -173,13 +173,9 @@ func (s *Store) timeInSegment(l *log, v view, from topology.Offset, ms int64) (t
 	if highest != noTime && highest < ms {
 		return -1, nil
 	}
-	entries, err := s.entries(l, v)
+	c, err := s.indexed(l, v, func(entries []indexEntry) int { return byTime(entries, ms) })
 	if err != nil {
 		return -1, err
-	}
-	c := cursor{offset: v.base, base: v.base}
-	if i := byTime(entries, ms); i >= 0 {
-		c.offset, c.pos = entries[i].offset, entries[i].pos
 	}
 	found := topology.Offset(-1)
 	err = s.scan(l, v, c, func(h recordbatch.Header, _ int64) bool {
@@ -200,28 +196,28 @@ func (s *Store) segmentTimes(l *log, v view) (first, highest int64, err error) {
 	if first != noTime && highest != noTime {
 		return first, highest, nil
 	}
-	entries, err := s.entries(l, v)
-	if err != nil {
-		return 0, 0, err
-	}
 	first, highest = noTime, noTime
-	err = s.scan(l, v, cursor{offset: v.base, base: v.base}, func(h recordbatch.Header, _ int64) bool {
+	start := cursor{offset: v.base, base: v.base}
+	err = s.scan(l, v, start, func(h recordbatch.Header, _ int64) bool {
 		first, highest = h.BaseTimestamp, h.BaseTimestamp
 		return false
 	})
-	if n := len(entries); n > 0 && err == nil {
-		last := entries[n-1]
-		highest = max(highest, last.time)
-		err = s.scan(l, v, cursor{offset: last.offset, base: v.base, pos: last.pos}, func(h recordbatch.Header, _ int64) bool {
-			highest = max(highest, h.BaseTimestamp)
-			return true
-		})
-	} else if err == nil {
-		err = s.scan(l, v, cursor{offset: v.base, base: v.base}, func(h recordbatch.Header, _ int64) bool {
-			highest = max(highest, h.BaseTimestamp)
-			return true
-		})
+	if err != nil {
+		return 0, 0, err
 	}
+	last, err := s.indexed(l, v, func(entries []indexEntry) int {
+		if len(entries) > 0 {
+			highest = max(first, entries[len(entries)-1].time)
+		}
+		return len(entries) - 1
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	err = s.scan(l, v, last, func(h recordbatch.Header, _ int64) bool {
+		highest = max(highest, h.BaseTimestamp)
+		return true
+	})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -39,6 +39,7 @@ type Store struct {
 	flushMu sync.Mutex              // one checkpoint, cut or repair at a time; guards what follows
 	unnoted map[topology.LogID]note // durable state that is not written down yet
 	buried  []uuid.UUID             // dropped topics whose files are gone for good
+	skip    uint64                  // journal record that a failed flush left and that must not be replayed
 	notedAt time.Time               // when notes were written last; FlushInterval only
 
 	commitMu sync.Mutex // guards what follows, and all that writers own in logs

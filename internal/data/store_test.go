@@ -54,6 +54,8 @@ func (r *rig) close() {
 	}
 }
 
+func msTime(ms int64) time.Time { return time.UnixMilli(ms) }
+
 func logID(n int) topology.LogID {
 	return topology.LogID{Topic: uuid.UUID{15: byte(n / 8)}, Partition: topology.Partition(n % 8)}
 }
