@@ -3,6 +3,8 @@ package data
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -95,31 +97,81 @@ func (l *log) note() note {
 	}
 }
 
-// flushAll flushes the segments of all logs of a checkpoint, then their directories. Each log has its own outcome.
+const (
+	flushWorkers = 4   // segments that are flushed at the same time
+	fewSegments  = 8   // up to here one after the other
+	manySegments = 256 // beyond, the whole file system is flushed at once
+)
+
+// flushAll flushes the segments of all logs of a checkpoint and the directories of new files. Each log has its own outcome.
 func (s *Store) flushAll(list []*flushing) {
+	segments := 0
 	for _, f := range list {
-		for _, fs := range f.segs {
-			if f.err == nil {
-				f.err = s.flushSegment(f.l, fs)
+		segments += len(f.segs)
+	}
+	all := segments > manySegments
+	workers := 1
+	if segments > fewSegments && !all {
+		workers = flushWorkers
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
+				s.flushLog(list[i], !all)
 			}
-		}
+		})
 	}
-	topics := make(map[uuid.UUID]error)
-	for _, f := range list {
-		if f.newDir {
-			topics[f.l.id.Topic] = nil
-		}
-		if f.err == nil && f.freshFiles() {
-			f.err = s.fs.SyncDir(s.paths.log(f.l.id))
-		}
-	}
-	if len(topics) == 0 {
+	wg.Wait()
+	if all {
+		s.flushDisk(list)
 		return
 	}
-	for t := range topics {
-		topics[t] = s.fs.SyncDir(s.paths.topic(t))
+	s.flushTopics(list)
+}
+
+// flushLog saves the indexes of a log, and with flush its segments and the directory they lie in.
+func (s *Store) flushLog(f *flushing, flush bool) {
+	for _, fs := range f.segs {
+		if f.err == nil {
+			f.err = s.flushSegment(f.l, fs, flush)
+		}
 	}
-	root := s.fs.SyncDir(s.paths.logs())
+	if f.err == nil && flush && f.freshFiles() {
+		f.err = s.fs.SyncDir(s.paths.log(f.l.id))
+	}
+}
+
+// flushDisk flushes everything at once: with very many logs that is far cheaper than one by one.
+func (s *Store) flushDisk(list []*flushing) {
+	err := s.fs.SyncAll(s.paths.root)
+	if err == nil {
+		return
+	}
+	for _, f := range list {
+		f.l.mu.Lock()
+		s.distrust(f.l)
+		f.l.mu.Unlock()
+		f.err = errors.Join(f.err, err)
+	}
+}
+
+// flushTopics makes the entries of new logs and topics durable.
+func (s *Store) flushTopics(list []*flushing) {
+	topics := make(map[uuid.UUID]error)
+	var root error
+	for _, f := range list {
+		if !f.newDir {
+			continue
+		}
+		if _, done := topics[f.l.id.Topic]; !done {
+			topics[f.l.id.Topic] = s.fs.SyncDir(s.paths.topic(f.l.id.Topic))
+		}
+	}
+	if len(topics) > 0 {
+		root = s.fs.SyncDir(s.paths.logs())
+	}
 	for _, f := range list {
 		if f.newDir && f.err == nil {
 			f.err = errors.Join(topics[f.l.id.Topic], root)
@@ -139,18 +191,21 @@ func (f *flushing) freshFiles() bool {
 // keepCached is how much of the newest bytes all logs together leave in the page cache for their readers.
 const keepCached = 256 << 20
 
-// flushSegment flushes one segment, saves its index, and gives back the page cache behind its tail.
-func (s *Store) flushSegment(l *log, fs flushSegment) error {
+// flushSegment flushes one segment, unless that is left to flushDisk, saves its index, and gives back the page cache
+// behind its tail.
+func (s *Store) flushSegment(l *log, fs flushSegment, flush bool) error {
 	h, err := s.acquire(l, fs.seg, mustExist)
 	if err != nil {
 		return fmt.Errorf("flush segment %d of %s: %w", fs.seg.base, l.id, err)
 	}
 	defer s.files.release(h)
-	if err := h.Sync(); err != nil {
-		l.mu.Lock()
-		s.distrust(l)
-		l.mu.Unlock()
-		return fmt.Errorf("flush segment %d of %s: %w", fs.seg.base, l.id, err)
+	if flush {
+		if err := h.Sync(); err != nil {
+			l.mu.Lock()
+			s.distrust(l)
+			l.mu.Unlock()
+			return fmt.Errorf("flush segment %d of %s: %w", fs.seg.base, l.id, err)
+		}
 	}
 	if err := h.idx.save(s.fs, s.paths.file(l.id, fs.seg.base, indexExt), fs.seg.base); err != nil && !full(err) {
 		s.logger.Warn().Err(err).Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Msg("index is not saved")

@@ -363,14 +363,7 @@ func (s *Store) forgetNotes(ids []topology.LogID) error {
 func (s *Store) forgetTopic(topic uuid.UUID) {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
-	logs := s.logsOf(topic)
-	s.logsMu.Lock()
-	s.dropped[topic] = struct{}{}
-	for _, l := range logs {
-		delete(s.logs, l.id)
-	}
-	s.logsMu.Unlock()
-	for _, l := range logs {
+	for _, l := range s.removeTopic(topic) {
 		l.gone = true
 		delete(s.unnoted, l.id)
 		l.mu.Lock()

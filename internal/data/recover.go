@@ -109,7 +109,7 @@ func (s *Store) readNotes() (mark runMark, found bool, err error) {
 		if err != nil {
 			return fmt.Errorf("note of %s: %w", id, err)
 		}
-		s.logs[id] = logFromNote(id, n)
+		s.addLog(logFromNote(id, n))
 		return nil
 	})
 	if err == nil {
@@ -160,11 +160,9 @@ func (s *Store) finishDrops() error {
 		return err
 	}
 	for _, t := range topics {
-		s.dropped[t] = struct{}{}
 		var ids []topology.LogID
-		for _, l := range s.logsOf(t) {
+		for _, l := range s.removeTopic(t) {
 			ids = append(ids, l.id)
-			delete(s.logs, l.id)
 		}
 		for id := range s.starts {
 			if id.Topic == t {

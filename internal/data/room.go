@@ -29,6 +29,8 @@ type room struct {
 	dir    string
 	hold   int64 // size of the whole reserve file
 	floor  int64 // bytes that must be free for produce
+	piece  int64 // the reserve file is given up by this much at least
+	slack  int64 // stays free after each write from the reserve
 	logger zerolog.Logger
 
 	mu   sync.Mutex
@@ -38,16 +40,13 @@ type room struct {
 	last Space
 }
 
-const (
-	maxHold   = 64 << 20
-	givePiece = 1 << 20   // the reserve file is given up by this much at least
-	slack     = 256 << 10 // stays free after each write from the reserve
-)
+// maxHold bounds the reserve file: more is never needed to keep positions and the database going.
+const maxHold = 64 << 20
 
 // openRoom opens or makes the reserve file. A disk without room for it is full, not an error.
 func openRoom(fsys FS, dir string, reserve int64, logger zerolog.Logger) (*room, error) {
 	hold := min(reserve/2, maxHold)
-	r := &room{fs: fsys, dir: dir, hold: hold, floor: reserve - hold, logger: logger}
+	r := &room{fs: fsys, dir: dir, hold: hold, floor: reserve - hold, piece: hold / 8, slack: hold / 32, logger: logger}
 	file, err := fsys.Open(filepath.Join(dir, reserveFile), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, fmt.Errorf("open the reserve: %w", err)
@@ -118,10 +117,10 @@ func (r *room) ensure(n int64) error {
 		return fmt.Errorf("look at the disk: %w", err)
 	}
 	r.last = space
-	if space.Free >= n+slack {
+	if space.Free >= n+r.slack {
 		return nil
 	}
-	give := min(r.held, max(givePiece, n+slack-space.Free))
+	give := min(r.held, max(r.piece, n+r.slack-space.Free))
 	if give > 0 {
 		if err := r.file.Truncate(r.held - give); err != nil {
 			return errors.Join(fmt.Errorf("%w: the reserve cannot be given up", topology.ErrDiskFull), err)

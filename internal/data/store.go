@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +31,9 @@ type Store struct {
 	metrics *metrics
 	report  RecoveryReport
 
-	logsMu  sync.RWMutex
+	logsMu  sync.RWMutex // guards what follows
 	logs    map[topology.LogID]*log
+	byTopic map[uuid.UUID][]*log // the same logs
 	dropped map[uuid.UUID]struct{} // topics dropped in this run: nothing is appended to them any more (T3)
 
 	listeners []func(topology.LogID, topology.Offset) // set before Run
@@ -77,6 +79,7 @@ func Open(cfg Config) (*Store, error) {
 		paths:   paths{cfg.Dir},
 		logger:  cfg.Logger.With().Str("component", "data").Logger(),
 		logs:    make(map[topology.LogID]*log),
+		byTopic: make(map[uuid.UUID][]*log),
 		dropped: make(map[uuid.UUID]struct{}),
 		starts:  make(map[topology.LogID]topology.Offset),
 		unnoted: make(map[topology.LogID]note),
@@ -151,8 +154,27 @@ func (s *Store) logFor(id topology.LogID) *log {
 	}
 	l := newLog(id)
 	l.start = s.starts[id] // nil after recovery
-	s.logs[id] = l
+	s.addLog(l)
 	return l
+}
+
+// addLog makes a log known. The caller holds logsMu, or is Open.
+func (s *Store) addLog(l *log) {
+	s.logs[l.id] = l
+	s.byTopic[l.id.Topic] = append(s.byTopic[l.id.Topic], l)
+}
+
+// removeTopic makes the logs of a dropped topic unknown, for the rest of this run.
+func (s *Store) removeTopic(topic uuid.UUID) []*log {
+	s.logsMu.Lock()
+	defer s.logsMu.Unlock()
+	s.dropped[topic] = struct{}{}
+	logs := s.byTopic[topic]
+	delete(s.byTopic, topic)
+	for _, l := range logs {
+		delete(s.logs, l.id)
+	}
+	return logs
 }
 
 func newLog(id topology.LogID) *log {
@@ -199,13 +221,7 @@ func (s *Store) TopicInfo(topic uuid.UUID) map[topology.Partition]LogInfo {
 func (s *Store) logsOf(topic uuid.UUID) []*log {
 	s.logsMu.RLock()
 	defer s.logsMu.RUnlock()
-	var list []*log
-	for id, l := range s.logs {
-		if id.Topic == topic {
-			list = append(list, l)
-		}
-	}
-	return list
+	return slices.Clone(s.byTopic[topic])
 }
 
 // allLogs is a snapshot of all logs, in no order.
@@ -223,19 +239,20 @@ func (s *Store) allLogs() []*log {
 func (s *Store) Topics() []uuid.UUID {
 	s.logsMu.RLock()
 	defer s.logsMu.RUnlock()
-	seen := make(map[uuid.UUID]struct{})
-	for id, l := range s.logs {
-		l.mu.Lock()
-		if l.end > 0 {
-			seen[id.Topic] = struct{}{}
+	list := make([]uuid.UUID, 0, len(s.byTopic))
+	for topic, logs := range s.byTopic {
+		if slices.ContainsFunc(logs, (*log).written) {
+			list = append(list, topic)
 		}
-		l.mu.Unlock()
-	}
-	list := make([]uuid.UUID, 0, len(seen))
-	for id := range seen {
-		list = append(list, id)
 	}
 	return list
+}
+
+// written says whether the log ever held a record.
+func (l *log) written() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end > 0
 }
 
 // Report tells what Open found.

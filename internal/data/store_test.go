@@ -3,6 +3,7 @@ package data_test
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,6 +54,8 @@ func (r *rig) close() {
 		r.t.Fatal(err)
 	}
 }
+
+var errNoSpace = fmt.Errorf("write: %w", syscall.ENOSPC)
 
 func msTime(ms int64) time.Time { return time.UnixMilli(ms) }
 
