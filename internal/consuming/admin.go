@@ -35,10 +35,15 @@ func (s *Service) Groups(ctx context.Context) []topology.GroupSummary {
 		}
 		return groups[name]
 	}
+	sizes := map[uuid.UUID]int64{}
 	for _, p := range stored {
 		g := of(p.group)
-		g.topics[p.topic.Name] = true
-		g.lag += lag(s.cfg.Logs.Info(p.topic.Log(p.partition)), p.offset)
+		if !g.topics[p.topic.Name] { // on partitions without a stored position it is at the beginning
+			g.topics[p.topic.Name] = true
+			g.lag += s.records(p.topic, sizes)
+		}
+		info := s.cfg.Logs.Info(p.topic.Log(p.partition))
+		g.lag += lag(info, p.offset) - lag(info, 0)
 	}
 	for _, live := range s.liveGroups() {
 		g := of(live.name)
@@ -53,10 +58,22 @@ func (s *Service) Groups(ctx context.Context) []topology.GroupSummary {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g := groups[name]
 		list = append(list, topology.GroupSummary{
-			Name: name, Members: g.members, Topics: emptyNotNil(slices.Sorted(maps.Keys(g.topics))), Lag: g.lag,
+			Name: name, Members: g.members, Topics: emptyNotNil(slices.Sorted(maps.Keys(g.topics))), Lag: max(0, g.lag),
 		})
 	}
 	return list
+}
+
+// records counts the records of a topic, once for all who ask with the same known.
+func (s *Service) records(t topology.Topic, known map[uuid.UUID]int64) int64 {
+	n, ok := known[t.ID]
+	if !ok {
+		for p := range topology.Partition(t.Partitions) {
+			n += lag(s.cfg.Logs.Info(t.Log(p)), 0)
+		}
+		known[t.ID] = n
+	}
+	return n
 }
 
 // Group describes a group: its members, and where it stands on each partition of the topics that it has positions on or
@@ -264,22 +281,22 @@ func (s *Service) seekTarget(log topology.LogID, r *topology.SeekRequest) (topol
 
 // moveAll carries out changes, and fills in where the group stood.
 func (s *Service) moveAll(ctx context.Context, name string, tp *topicPositions, changes []topology.PositionChange, force bool) error {
-	s.mu.RLock()
-	g := s.groups[name]
-	s.mu.RUnlock()
-	var (
-		logs []*positionLog
-		err  error
-	)
-	if g == nil {
-		logs = s.moveEach(name, tp, changes, nil)
-	} else {
-		logs, err = s.moveLive(g, tp, changes, force)
-	}
+	logs, err := s.moveInMemory(name, tp, changes, force)
 	if err != nil {
 		return err
 	}
 	return s.positions.flush(ctx, logs)
+}
+
+// moveInMemory is the part of moveAll that no member may come in between: one that read the old position before would
+// commit over the new one.
+func (s *Service) moveInMemory(name string, tp *topicPositions, changes []topology.PositionChange, force bool) ([]*positionLog, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if g := s.groups[name]; g != nil {
+		return s.moveLive(g, tp, changes, force)
+	}
+	return s.moveEach(name, tp, changes, nil), nil
 }
 
 // moveLive is moveAll for a group with members: they read on where the seek goes.
@@ -328,28 +345,37 @@ func (sub *subscription) seek(p topology.Partition, to topology.Offset) {
 //
 // Errors: topology.ErrConflict while the group has live members, topology.ErrUnknownGroup, and those of the Appender.
 func (s *Service) DeleteGroup(ctx context.Context, name string) error {
-	s.mu.RLock()
-	live := s.groups[name]
-	s.mu.RUnlock()
-	if live != nil {
-		return fmt.Errorf("delete group %q: it has live members: %w", name, topology.ErrConflict)
-	}
 	stored, err := s.storedPositions(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, p := range stored {
+		if _, err := s.positions.ensure(s.positions.of(p.topic), p.partition); err != nil {
+			return err
+		}
+	}
+	logs, err := s.forgetPositions(name, stored)
 	if err != nil {
 		return err
 	}
 	if len(stored) == 0 {
 		return fmt.Errorf("delete group %q: %w", name, topology.ErrUnknownGroup)
 	}
-	var logs []*positionLog
-	for _, p := range stored {
-		tp := s.positions.of(p.topic)
-		if _, err := s.positions.ensure(tp, p.partition); err != nil {
-			return err
-		}
-		logs = append(logs, s.positions.set(tp, p.partition, name, change{gone: true}))
-	}
 	return s.positions.flush(ctx, logs)
+}
+
+// forgetPositions removes stored in memory, unless the group has members; none can come meanwhile.
+func (s *Service) forgetPositions(name string, stored []storedPosition) ([]*positionLog, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.groups[name] != nil {
+		return nil, fmt.Errorf("delete group %q: it has live members: %w", name, topology.ErrConflict)
+	}
+	logs := make([]*positionLog, 0, len(stored))
+	for _, p := range stored {
+		logs = append(logs, s.positions.set(s.positions.of(p.topic), p.partition, name, change{gone: true}))
+	}
+	return logs, nil
 }
 
 // storedPosition is one entry of storedPositions.

@@ -38,14 +38,17 @@ func (f *binaryForm) mark() mark { return mark{len(f.b), len(f.heads)} }
 
 func (f *binaryForm) cut(m mark) { f.b, f.heads = f.b[:m.bytes], f.heads[:m.items] }
 
-func (f *binaryForm) append(r *run) {
+func (f *binaryForm) append(r *run) int {
 	records := r.records
-	for len(records) > 0 && len(f.heads) < math.MaxUint16 {
+	for len(records) > 0 {
 		n := 0
 		for n < len(records) && len(records[n].Value) > 0 {
 			n++
 		}
 		if n > 0 {
+			if len(f.heads) == math.MaxUint16 {
+				break // the count of items holds no more
+			}
 			f.item(r, records[:n])
 		}
 		for n < len(records) && len(records[n].Value) == 0 {
@@ -53,6 +56,7 @@ func (f *binaryForm) append(r *run) {
 		}
 		records = records[n:]
 	}
+	return len(r.records) - len(records)
 }
 
 // item appends one item with records that all have a value.

@@ -54,6 +54,36 @@ func (s *Service) bind(ctx context.Context, sub *subscription) error {
 	return nil
 }
 
+// bindWidth bounds how many subscriptions of a registration are bound at the same time. Each may wait for a flush of the
+// disk, which they share.
+const bindWidth = 32
+
+// bindEach binds subs, and returns the error of one that cannot be.
+func (s *Service) bindEach(ctx context.Context, subs []*subscription) error {
+	if len(subs) == 1 {
+		return s.bind(ctx, subs[0])
+	}
+	var (
+		wg     sync.WaitGroup
+		next   atomic.Int64
+		failed atomic.Pointer[error]
+	)
+	for range min(len(subs), bindWidth) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(subs) && failed.Load() == nil; i = int(next.Add(1)) - 1 {
+				if err := s.bind(ctx, subs[i]); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // coverAll loads the positions on all partitions of a topic that this broker leads, and lists those.
 func (s *Service) coverAll(tp *topicPositions) ([]topology.Partition, error) {
 	led := make([]topology.Partition, 0, tp.topic.Partitions)

@@ -175,7 +175,8 @@ type taken struct {
 	records int
 	bytes   int
 	size    mark // of the body before
-	reset   bool // the position was outside the log
+	reset   bool // the position was outside the log, and the group begins at base
+	base    topology.Offset
 	failed  bool // there may be more, but it cannot be read
 }
 
@@ -239,7 +240,10 @@ func (c *collector) reset(cl *claim, t *taken, out *data.OutOfRange) {
 		Int64("position", int64(t.next)).Int64("offset", int64(to)).Int64("start", int64(out.Start)).Int64("end", int64(out.End)).
 		Msg("the position of a group is outside the log: it continues elsewhere")
 	c.s.metrics.reset()
-	t.next, t.reset = to, true
+	t.next = to
+	if t.records == 0 {
+		t.base, t.reset = to, true
+	}
 }
 
 // takeAll takes records of chunks as long as they fit. It tells whether all of them did.
@@ -260,15 +264,17 @@ func (c *collector) takeAll(cl *claim, chunks []data.Chunk, t *taken) bool {
 		n, cost := c.fitting(records)
 		if n > 0 {
 			before := c.body.mark()
-			c.body.append(&run{topic: &cl.topic, partition: cl.partition, version: h.Version, records: records[:n]})
+			n = c.body.append(&run{topic: &cl.topic, partition: cl.partition, version: h.Version, records: records[:n]})
 			if c.body.mark() != before {
 				t.records += n
 			}
 			t.bytes += cost
-			t.version = h.Version
-			t.next = records[n-1].Offset + 1
 			c.bytes -= cost
 			c.records -= n
+		}
+		if n > 0 {
+			t.version = h.Version
+			t.next = records[n-1].Offset + 1
 		}
 		if n < len(records) {
 			c.full = true
@@ -305,16 +311,14 @@ func (c *collector) note(cl *claim, t *taken, highWatermark topology.Offset) {
 	defer g.mu.Unlock()
 	sub, cur := cl.sub, cl.cursor
 	if c.ses.gone || sub.feed != cl.feed || sub.cursors[cl.partition] != cur || cur.turn != cl.turn {
-		c.body.cut(t.size)
-		cl.feed.set(cl.partition)
+		c.handBack(cl, t)
 		return
 	}
 	if moved := sub.reassign(c.s.metrics); moved > 0 {
 		c.s.logMoved(sub, moved)
 	}
 	if cur.turn != cl.turn || sub.owner(cl.partition) != c.ses.member.id {
-		c.body.cut(t.size)
-		cl.feed.set(cl.partition)
+		c.handBack(cl, t)
 		return
 	}
 	if t.next != highWatermark || t.failed {
@@ -325,22 +329,35 @@ func (c *collector) note(cl *claim, t *taken, highWatermark topology.Offset) {
 	}
 	d := delivery{
 		sub: sub, partition: cl.partition, start: cl.topic.PartitionToken(cl.partition), cursor: cur, turn: cl.turn,
-		from: cl.from, to: t.next, version: t.version,
+		to: t.next, version: t.version,
+	}
+	if t.reset {
+		// Nothing can be read at the position it had, and a log that lost its tail grows past that position again:
+		// so the new one holds at once, also where it lies before the old one.
+		cur.next = t.base
+		c.s.commitTo(c.ses, &d, t.base, byReset)
 	}
 	if t.records == 0 {
 		// Nothing to deliver on the way, so there is nothing to wait for either.
 		cur.next = t.next
-		why := bySkip
-		if t.reset {
-			why = byReset
+		c.s.commitTo(c.ses, &d, t.next, bySkip)
+		if t.next != highWatermark && !t.failed {
+			c.ses.signal() // a poll that waits goes on behind what it skipped
 		}
-		c.s.commitTo(c.ses, &d, t.next, why)
 		return
 	}
 	sub.moveTo(cl.partition, cur, t.next)
 	c.answer.deliveries = append(c.answer.deliveries, d)
 	c.s.metrics.delivered(t.records, t.bytes)
 	c.ses.place = cl.after
+}
+
+// handBack takes what was read under a claim that does not hold any more out of the body. The claim has hidden from the
+// others that there are records, so whoever owns the partition now looks again. The caller holds group.mu.
+func (c *collector) handBack(cl *claim, t *taken) {
+	c.body.cut(t.size)
+	cl.feed.set(cl.partition)
+	cl.sub.wakeOwner(cl.partition, c.ses)
 }
 
 // end makes what was gathered the open answer of the session.
@@ -353,12 +370,15 @@ func (c *collector) end(ctx context.Context) (*answer, outcome, error) {
 	switch {
 	case c.ses.gone:
 		c.ses.giveBack()
+		c.ses.wakeSiblings()
 		return nil, nothingNew, errNotRegistered
 	case c.ses.polls != c.number:
 		c.ses.giveBack()
+		c.ses.wakeSiblings()
 		return nil, superseded, nil
 	case ctx.Err() != nil:
 		c.ses.giveBack()
+		c.ses.wakeSiblings()
 		return nil, nothingNew, ctx.Err()
 	case len(a.deliveries) > 0:
 		return a, gotRecords, nil

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/skeinmq/skein/internal/httpd"
 	"github.com/skeinmq/skein/internal/topology"
 )
 
@@ -37,8 +38,8 @@ func parsePartial(body []byte) (partial, error) {
 }
 
 // commit commits the open answer of ses and returns once that, and all that polls of ses committed before, is durable.
-// With positions it commits only those. It returns the partitions that are another's to commit by now; if that is all of
-// them, the error is errOtherOrigin.
+// With positions it commits only those. It returns the partitions that are not the session's to commit any more; if that is
+// all of them, the error says why: errOtherOrigin, or what the leadership says.
 //
 // Errors: also errNotRegistered, errUnknownAnswer, topology.ErrInvalid, and those of the Appender.
 func (s *Service) commit(ctx context.Context, ses *session, ack ack, positions []partialPosition) (refused []delivery, err error) {
@@ -51,28 +52,26 @@ func (s *Service) commit(ctx context.Context, ses *session, ack ack, positions [
 		}
 		g.mu.Lock()
 	}
-	refused, err = s.commitNow(ses, ack, positions)
+	refused, err = s.commitNow(ses, httpd.ConnOf(ctx), ack, positions)
 	maps.DeleteFunc(ses.touched, func(l *positionLog, _ struct{}) bool { return l.isDeleted() })
 	logs := slices.Collect(maps.Keys(ses.touched))
 	g.mu.Unlock()
 	if err != nil || len(logs) == 0 {
 		return refused, err
 	}
-	if err := s.positions.flush(ctx, logs); err != nil {
-		return refused, err
-	}
+	err = s.positions.flush(ctx, logs)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, l := range logs {
-		if !l.hasPending() {
+		if !l.hasPending() { // it is written, or was given up, which the error says once
 			delete(ses.touched, l)
 		}
 	}
-	return refused, nil
+	return refused, err
 }
 
 // commitNow is the part of commit that happens in memory. The caller holds group.mu.
-func (s *Service) commitNow(ses *session, ack ack, positions []partialPosition) (refused []delivery, err error) {
+func (s *Service) commitNow(ses *session, conn *httpd.Conn, ack ack, positions []partialPosition) (refused []delivery, err error) {
 	a := ses.open
 	switch {
 	case ses.gone:
@@ -81,23 +80,18 @@ func (s *Service) commitNow(ses *session, ack ack, positions []partialPosition) 
 		ses.giveBack()
 		return nil, nil
 	case ack.kind == ackID && (a == nil || a.id != ack.id):
-		if n := ses.numberOf(ack.id); n > 0 && n == ses.committed {
+		if n := ses.numberOf(ack.id); n > 0 && (n == ses.committed || n == ses.empty) {
 			return nil, nil
 		}
 		return nil, errUnknownAnswer
-	case ack.kind == ackLast && a != nil && a.state != written:
+	case ack.kind == ackLast && a != nil && !a.reached(conn):
 		return nil, nil // nobody has it yet; it is committed or given back later
 	case len(positions) > 0:
 		return nil, s.commitPositions(ses, positions)
 	case a == nil:
 		return nil, nil
 	}
-	all := len(a.deliveries)
-	refused = s.commitOpen(ses, byCommit)
-	if len(refused) == all {
-		return refused, errOtherOrigin
-	}
-	return refused, nil
+	return s.commitOpen(ses, byCommit)
 }
 
 // commitPositions commits the open answer of ses up to positions: all of them, or none. The rest stays open. The caller
@@ -110,8 +104,8 @@ func (s *Service) commitPositions(ses *session, positions []partialPosition) err
 			return fmt.Errorf("%w commit: nothing of %s/%d is open at this consumer", topology.ErrInvalid, p.Topic, p.Partition)
 		}
 		d.sub.reassign(s.metrics)
-		if !s.holds(d, ses) {
-			return errOtherOrigin
+		if err := s.holds(d, ses); err != nil {
+			return err
 		}
 		if p.Offset < d.cursor.committed || p.Offset > d.to {
 			return fmt.Errorf("%w commit: offset %d of %s/%d; allowed are %d to %d, what was delivered",

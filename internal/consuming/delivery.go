@@ -1,8 +1,10 @@
 package consuming
 
 import (
+	"fmt"
 	"strconv"
 
+	"github.com/skeinmq/skein/internal/httpd"
 	"github.com/skeinmq/skein/internal/token"
 	"github.com/skeinmq/skein/internal/topology"
 )
@@ -14,7 +16,7 @@ type delivery struct {
 	start     token.Token // of the partition
 	cursor    *cursor
 	turn      uint64          // of cursor, when it was delivered
-	from, to  topology.Offset // [from, to) is delivered and not committed
+	to        topology.Offset // [cursor.committed, to) is delivered and not committed
 	version   topology.Version
 }
 
@@ -23,6 +25,7 @@ type answer struct {
 	id         string // what an ack names
 	number     uint64
 	deliveries []delivery
+	conn       *httpd.Conn // it is written to; nil outside requests of a server
 
 	// Under group.mu.
 	state answerState
@@ -35,6 +38,12 @@ const (
 	writing answerState = iota
 	written             // to its end
 )
+
+// reached tells whether the client has a, as far as the broker can know: it was written to its end, and the request that
+// asks now comes over the same connection, or the one before has handed over all of it (F14.2). The caller holds group.mu.
+func (a *answer) reached(conn *httpd.Conn) bool {
+	return a.state == written && (a.conn == conn || a.conn == nil || a.conn.Received())
+}
 
 // pollID is the receipt of poll number n of a session.
 func (ses *session) pollID(n uint64) string { return ses.nonce + "-" + strconv.FormatUint(n, 10) }
@@ -51,15 +60,24 @@ func (ses *session) numberOf(id string) uint64 {
 	return n
 }
 
-// holds tells whether d is still the session's to commit: nothing was given back or changed hands since, its member owns
-// the partition now, and this broker leads it as it did then. The caller holds group.mu.
-func (s *Service) holds(d *delivery, ses *session) bool {
+// holds tells whether d is still the session's to commit. It is not when records were given back or changed hands since,
+// or another member owns the partition now (errOtherOrigin), nor when this broker does not lead it any more as it did
+// then (topology.ErrUnavailable, topology.ErrNotLeader). The caller holds group.mu.
+func (s *Service) holds(d *delivery, ses *session) error {
 	sub := d.sub
 	if ses.gone || !sub.bound || sub.cursors[d.partition] != d.cursor || d.cursor.turn != d.turn {
-		return false
+		return errOtherOrigin
 	}
 	v, err := s.cfg.Leadership.Lead(d.start)
-	return err == nil && v == d.cursor.version && sub.owner(d.partition) == ses.member.id
+	switch {
+	case err != nil:
+		return fmt.Errorf("commit %s/%d: %w", sub.name, d.partition, err)
+	case v != d.cursor.version:
+		return fmt.Errorf("commit %s/%d: it is led under another version now: %w", sub.name, d.partition, topology.ErrUnavailable)
+	case sub.owner(d.partition) != ses.member.id:
+		return errOtherOrigin
+	}
+	return nil
 }
 
 // giveBack ends the open answer of ses without a commit: its records are delivered again. The caller holds group.mu.
@@ -77,33 +95,38 @@ func (ses *session) giveBack() {
 	}
 }
 
-// commitOpen commits the open answer of ses, in memory, and ends it. What does not hold any more is refused. The caller
-// holds group.mu.
-func (s *Service) commitOpen(ses *session, why reason) (refused []delivery) {
+// commitOpen commits the open answer of ses, in memory, and ends it. What does not hold any more is refused; err is why,
+// for one of them, when none holds. The caller holds group.mu.
+func (s *Service) commitOpen(ses *session, why reason) (refused []delivery, err error) {
 	a := ses.open
 	ses.open = nil
 	if a == nil {
-		return nil
+		return nil, nil
 	}
+	var last error
 	for i := range a.deliveries {
 		d := &a.deliveries[i]
 		if moved := d.sub.reassign(s.metrics); moved > 0 {
 			s.logMoved(d.sub, moved)
 		}
-		if !s.holds(d, ses) {
-			refused = append(refused, *d)
+		if err := s.holds(d, ses); err != nil {
+			refused, last = append(refused, *d), err
 			continue
 		}
 		s.commitTo(ses, d, d.to, why)
 	}
 	ses.committed = a.number
 	s.metrics.committed(why, len(a.deliveries)-len(refused), len(refused))
-	return refused
+	if len(refused) == len(a.deliveries) {
+		return refused, last
+	}
+	return refused, nil
 }
 
-// commitTo moves the position under d, which holds, to offset. The caller holds group.mu.
+// commitTo moves the position under d, which holds, to offset: forward, or wherever a reset says. The caller holds
+// group.mu.
 func (s *Service) commitTo(ses *session, d *delivery, offset topology.Offset, why reason) {
-	if offset <= d.cursor.committed && d.cursor.stored {
+	if offset <= d.cursor.committed && d.cursor.stored && why != byReset {
 		return
 	}
 	d.sub.commitTo(d.partition, d.cursor, offset)

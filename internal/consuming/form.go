@@ -9,9 +9,10 @@ import (
 
 // form writes records in one of the forms of an answer.
 type form interface {
-	// append adds the records of r, which is not empty. It may leave out records that the form cannot show. It does not
-	// keep r.
-	append(r *run)
+	// append adds the records of r, which is not empty, and returns how many of them it has dealt with: fewer than all
+	// when the answer has no room for more. It may leave out records that the form cannot show; they count as dealt with.
+	// It does not keep r.
+	append(r *run) int
 	// cost is about the bytes that a record takes, for the bound of an answer.
 	cost(r *recordbatch.Record) int
 	// empty tells whether there is nothing to show yet.

@@ -51,6 +51,7 @@ type session struct {
 	sleeping  bool                      // a poll waits on wake
 	open      *answer                   // delivered and neither committed nor given back
 	committed uint64                    // number of the last answer that was committed
+	empty     uint64                    // number of the last answer, if it had no records
 	touched   map[*positionLog]struct{} // commits of polls that may not be written yet
 	place     place                     // where the next poll begins to look
 }
@@ -108,6 +109,7 @@ func (g *group) remove(ses *session) (ended []*subscription) {
 	ses.giveBack()
 	m := ses.member
 	m.sessions = slices.DeleteFunc(m.sessions, func(o *session) bool { return o == ses })
+	ses.wakeSiblings()
 	if len(m.sessions) == 0 {
 		delete(g.members, m.id)
 	}
@@ -152,6 +154,15 @@ func (g *group) wakeAll() {
 	for _, m := range g.members {
 		for _, ses := range m.sessions {
 			ses.signal()
+		}
+	}
+}
+
+// wakeSiblings lets the polls of the other sessions of the member look again: ses gave records back. The caller holds mu.
+func (ses *session) wakeSiblings() {
+	for _, o := range ses.member.sessions {
+		if o != ses {
+			o.signal()
 		}
 	}
 }

@@ -218,19 +218,20 @@ func (s *Service) handlePoll(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	body := s.newForm(r.Header.Get("Accept"), &pq)
-	defer body.release()
-	p, err := s.poll(r.Context(), ses, &pq, body)
+	newBody := s.newForm(r.Header.Get("Accept"), &pq)
+	p, err := s.poll(r.Context(), ses, &pq, newBody)
 	if err != nil {
 		s.refusePoll(w, r, err)
 		return
+	}
+	if p.body != nil {
+		defer p.body.release()
 	}
 	setPollHeaders(w.Header(), &p)
 	if p.outcome == gotRecords {
 		if err := s.stillLeading(p.answer); err != nil {
 			s.answered(ses, p.answer, false)
 			p.outcome = notLeading
-			w.Header().Del(pollIDHeader)
 		}
 	}
 	s.metrics.polled(p.outcome, p.waited)
@@ -240,7 +241,7 @@ func (s *Service) handlePoll(w http.ResponseWriter, r *http.Request) {
 	}
 	complete := false
 	defer func() { s.answered(ses, p.answer, complete) }()
-	complete = s.writeAnswer(w, body) == nil
+	complete = s.writeAnswer(w, r, p.body) == nil
 	if !complete {
 		s.metrics.cutOff()
 	}
@@ -256,16 +257,17 @@ func (s *Service) refusePoll(w http.ResponseWriter, r *http.Request, err error) 
 	refuse(w, err)
 }
 
-// newForm is the form that a poll accepts: JSON where that is what it names first, else binary (docs/wire.md, 5.2).
-func (s *Service) newForm(accept string, q *pollQuery) form {
+// newForm makes what the form of the answer to a poll is made with: JSON where that is what it names first, else binary
+// (docs/wire.md, 5.2).
+func (s *Service) newForm(accept string, q *pollQuery) func() form {
 	switch firstType(accept) {
 	case "application/json":
-		return newJSONForm()
+		return func() form { return newJSONForm() }
 	case recordsType:
 		q.merge = true
-		return newRecordsForm()
+		return func() form { return newRecordsForm() }
 	}
-	return newBinaryForm(s.cfg.Compression == "zstd")
+	return func() form { return newBinaryForm(s.cfg.Compression == "zstd") }
 }
 
 // firstType is the first media type of an Accept header, without parameters.
@@ -280,8 +282,8 @@ func setPollHeaders(h http.Header, p *polled) {
 	if p.ack != "" {
 		h.Set(ackHeader, string(p.ack))
 	}
-	if p.answer != nil {
-		h.Set(pollIDHeader, p.answer.id)
+	if p.id != "" {
+		h.Set(pollIDHeader, p.id)
 	}
 	const most = 20 // more of them are in the log of the broker only
 	for _, d := range p.damaged[:min(len(p.damaged), most)] {
@@ -310,7 +312,11 @@ func writeNothing(w http.ResponseWriter, p *polled) {
 }
 
 // writeAnswer writes an answer to its end. The client has AnswerTimeout to read it; no lock is held meanwhile.
-func (s *Service) writeAnswer(w http.ResponseWriter, body finisher) error {
+//
+// On HTTP/2 the last byte is left for the end of the handler, which sends it with the end of the stream: a client that
+// stops at Content-Length resets the stream, and a reset that overtakes the result of a last flush would look like an
+// answer that was cut.
+func (s *Service) writeAnswer(w http.ResponseWriter, r *http.Request, body finisher) error {
 	contentType, parts := body.finish()
 	length := 0
 	for _, p := range parts {
@@ -325,6 +331,11 @@ func (s *Service) writeAnswer(w http.ResponseWriter, body finisher) error {
 	_ = rc.SetWriteDeadline(time.Now().Add(s.cfg.AnswerTimeout)) // where there is no connection, there is nothing to bound
 	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	w.WriteHeader(http.StatusOK)
+	var held []byte
+	if last := len(parts) - 1; r.ProtoMajor >= 2 && last >= 0 && len(parts[last]) > 0 {
+		end := len(parts[last]) - 1
+		parts[last], held = parts[last][:end], parts[last][end:]
+	}
 	for _, p := range parts {
 		if _, err := w.Write(p); err != nil {
 			return err
@@ -332,6 +343,14 @@ func (s *Service) writeAnswer(w http.ResponseWriter, body finisher) error {
 	}
 	if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
+	}
+	if len(held) > 0 {
+		if _, err := w.Write(held); err != nil {
+			return err
+		}
+		if err := r.Context().Err(); err != nil {
+			return err
+		}
 	}
 	s.metrics.answered(length)
 	return nil

@@ -26,7 +26,7 @@ func (f *jsonForm) mark() mark { return mark{len(f.b), len(f.heads)} }
 
 func (f *jsonForm) cut(m mark) { f.b, f.heads = f.b[:m.bytes], f.heads[:m.items] }
 
-func (f *jsonForm) append(r *run) {
+func (f *jsonForm) append(r *run) int {
 	b := f.b
 	if len(f.heads) > 0 {
 		b = append(b, ',')
@@ -48,6 +48,7 @@ func (f *jsonForm) append(r *run) {
 		b, _ = appendValue(b, r.records[i].Value, false)
 	}
 	f.b = append(b, "]}"...)
+	return len(r.records)
 }
 
 func (f *jsonForm) finish() (string, [][]byte) {
@@ -83,7 +84,7 @@ func (f *recordsForm) mark() mark { return mark{len(f.b), len(f.heads)} }
 
 func (f *recordsForm) cut(m mark) { f.b, f.heads = f.b[:m.bytes], f.heads[:m.items] }
 
-func (f *recordsForm) append(r *run) {
+func (f *recordsForm) append(r *run) int {
 	b := f.b
 	if len(f.heads) > 0 {
 		b = append(b, ',')
@@ -107,6 +108,7 @@ func (f *recordsForm) append(r *run) {
 		b = appendRecord(b, &r.records[i])
 	}
 	f.b = append(b, "]}"...)
+	return len(r.records)
 }
 
 func (f *recordsForm) finish() (string, [][]byte) {

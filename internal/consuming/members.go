@@ -89,11 +89,9 @@ func (s *Service) register(ctx context.Context, r registration) (known bool, err
 		ses.offClose = cancel
 		ses.group.mu.Unlock()
 	}
-	for _, sub := range ses.subs {
-		if err := s.bind(ctx, sub); err != nil {
-			s.leave(ses, "not registered")
-			return false, err
-		}
+	if err := s.bindEach(ctx, ses.subs); err != nil {
+		s.leave(ses, "not registered")
+		return false, err
 	}
 	s.log.Debug().Str("group", r.group).Str("consumer", r.id).Strs("topics", r.topics).Msg("consumer registered")
 	return false, nil

@@ -26,8 +26,9 @@ const (
 type polled struct {
 	outcome  outcome
 	ack      ackResult
+	id       string  // names the answer, for ack
 	answer   *answer // with records only
-	body     form    // with records only
+	body     form    // with records only; to be released
 	damaged  []damage
 	waited   time.Duration
 	moreSoon bool // the wait was used up, so asking again at once is fine
@@ -44,18 +45,18 @@ type damage struct {
 // may be faster with its next request than the goroutine that wrote it.
 const writeGrace = time.Second
 
-// poll settles the open answer of ses as q.ack says and gathers the next one, waiting for records up to q.wait. The
-// caller writes the answer and then calls answered.
+// poll settles the open answer of ses as q.ack says and gathers the next one in a form that newBody makes, waiting for
+// records up to q.wait. The caller writes the answer and then calls answered.
 //
 // Errors: errNotRegistered when the session ends meanwhile, those of ctx, and those that keep positions or records from
 // being read.
-func (s *Service) poll(ctx context.Context, ses *session, q *pollQuery, body form) (polled, error) {
+func (s *Service) poll(ctx context.Context, ses *session, q *pollQuery, newBody func() form) (polled, error) {
 	number, err := s.enterGate(ctx, ses)
 	if err != nil {
 		return polled{}, err
 	}
 	defer func() { <-ses.gate }()
-	p := polled{body: body}
+	var p polled
 	if p.ack, err = s.settle(ctx, ses, q.ack); err != nil {
 		return polled{}, err
 	}
@@ -63,7 +64,7 @@ func (s *Service) poll(ctx context.Context, ses *session, q *pollQuery, body for
 	defer w.end()
 	for {
 		w.begin(q.wait > 0)
-		p.outcome, err = s.gather(ctx, ses, number, q, &p)
+		p.outcome, err = s.gather(ctx, ses, number, q, newBody, &p)
 		if err != nil || q.wait == 0 || p.outcome != nothingNew && p.outcome != noPartitions {
 			break
 		}
@@ -73,6 +74,10 @@ func (s *Service) poll(ctx context.Context, ses *session, q *pollQuery, body for
 		}
 	}
 	p.waited = w.waited
+	if err == nil && p.outcome != superseded {
+		p.id = ses.pollID(number)
+		ses.answers(number, p.outcome == gotRecords)
+	}
 	p.moreSoon = q.wait > 0 && p.outcome == nothingNew
 	return p, err
 }
@@ -108,26 +113,66 @@ func (s *Service) settle(ctx context.Context, ses *session, ack ack) (ackResult,
 			return "", err
 		}
 	}
+	if a := ses.open; a != nil && a.state == written && ack.kind == ackLast && !a.reached(httpd.ConnOf(ctx)) {
+		g.mu.Unlock()
+		a.waitReached(ctx, receiveGrace)
+		g.mu.Lock()
+	}
 	if ses.gone {
 		return "", errNotRegistered
 	}
 	a := ses.open
 	switch {
-	case ack.kind == ackID && a != nil && a.id == ack.id, ack.kind == ackLast && a != nil && a.state == written:
-		refused := s.commitOpen(ses, byPoll)
-		if len(refused) > 0 {
+	case ack.kind == ackID && a != nil && a.id == ack.id, ack.kind == ackLast && a != nil && a.reached(httpd.ConnOf(ctx)):
+		if refused, _ := s.commitOpen(ses, byPoll); len(refused) > 0 {
 			return ackPartial, nil
 		}
 		return ackCommitted, nil
 	case ack.kind == ackID:
 		ses.giveBack()
-		if n := ses.numberOf(ack.id); n > 0 && n == ses.committed {
+		switch n := ses.numberOf(ack.id); {
+		case n == 0:
+			return ackUnknown, nil
+		case n == ses.empty && a == nil:
+			return ackCommitted, nil // it had nothing
+		case n == ses.empty, n == ses.committed:
 			return ackRepeated, nil
 		}
 		return ackUnknown, nil
 	default:
 		ses.giveBack()
 		return "", nil
+	}
+}
+
+// receiveGrace is how long a poll over another connection waits for the client's machine to confirm the answer before it:
+// confirmations may be put off for 40 ms, and longer by slow networks.
+const receiveGrace = 300 * time.Millisecond
+
+// waitReached waits until the connection of a, which is written, has handed over all of it, at most for d.
+func (a *answer) waitReached(ctx context.Context, d time.Duration) {
+	end := time.NewTimer(d)
+	defer end.Stop()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for !a.conn.Received() {
+		select {
+		case <-look.C:
+		case <-end.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// answers notes the number of the answer that a poll gives.
+func (ses *session) answers(number uint64, records bool) {
+	ses.group.mu.Lock()
+	defer ses.group.mu.Unlock()
+	ses.empty = 0
+	if !records {
+		ses.empty = number
 	}
 }
 
@@ -144,15 +189,25 @@ func waitDone(ctx context.Context, done <-chan struct{}, d time.Duration) error 
 	return nil
 }
 
-// gather puts records of the partitions that ses owns into p.body, and makes them its open answer.
-func (s *Service) gather(ctx context.Context, ses *session, number uint64, q *pollQuery, p *polled) (outcome, error) {
+// gather puts records of the partitions that ses owns into p.body, and makes them its open answer. Without records there
+// is no body: a poll that waits holds no buffer.
+func (s *Service) gather(ctx context.Context, ses *session, number uint64, q *pollQuery, newBody func() form, p *polled) (outcome, error) {
 	for _, sub := range ses.unboundSubs() {
 		if err := s.bindIfNew(ctx, sub); err != nil {
 			return nothingNew, err
 		}
 	}
-	c := newCollector(s, ses, number, p.body, q)
+	body := newBody()
+	c := newCollector(s, ses, number, body, q)
+	c.answer.conn = httpd.ConnOf(ctx)
 	defer c.release()
+	defer func() {
+		if p.answer != nil {
+			p.body = body
+		} else {
+			body.release()
+		}
+	}()
 	c.collect(ctx)
 	p.damaged = append(p.damaged, c.damaged...)
 	var err error
@@ -184,6 +239,7 @@ func (s *Service) answered(ses *session, a *answer, complete bool) {
 		a.state = written
 	} else if ses.open == a {
 		ses.giveBack()
+		ses.wakeSiblings()
 	}
 	close(a.done)
 }

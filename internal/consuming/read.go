@@ -71,7 +71,7 @@ func (s *Service) serveRead(w http.ResponseWriter, r *http.Request) error {
 		h.Add(damagedHeader, fmt.Sprintf("%s/%d:%d-%d", t.Name, p, d.From, d.To))
 	}
 	h.Set("Skein-Next-Offset", strconv.FormatInt(int64(page.next), 10))
-	_ = s.writeAnswer(w, &page) // a client that is gone is no error of ours
+	_ = s.writeAnswer(w, r, &page) // a client that is gone is no error of ours
 	return nil
 }
 

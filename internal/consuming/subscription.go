@@ -193,6 +193,21 @@ func (sub *subscription) mask(member string) []uint64 {
 	return mask
 }
 
+// wakeOwner lets the polls of the owner of p look again, but for that of by. The caller holds group.mu.
+func (sub *subscription) wakeOwner(p topology.Partition, by *session) {
+	if !sub.bound || sub.stale {
+		sub.group.wakeAll()
+		return
+	}
+	if m := sub.group.members[sub.owner(p)]; m != nil {
+		for _, ses := range m.sessions {
+			if ses != by {
+				ses.signal()
+			}
+		}
+	}
+}
+
 // advanced is told by the store that p has new records. It takes a lock only when somebody waits.
 func (f *feed) advanced(p topology.Partition) {
 	f.set(p)

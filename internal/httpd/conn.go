@@ -9,7 +9,8 @@ import (
 // Conn is the identity of one client connection. All requests that come over it have the same *Conn, on HTTP/2 the
 // concurrent ones too. Pointers compare.
 type Conn struct {
-	id uint64
+	id       uint64
+	received func() bool
 
 	mu     sync.Mutex
 	closed bool           // under mu
@@ -19,7 +20,12 @@ type Conn struct {
 
 var lastConn atomic.Uint64
 
-func newConn() *Conn { return &Conn{id: lastConn.Add(1)} }
+func newConn(received func() bool) *Conn { return &Conn{id: lastConn.Add(1), received: received} }
+
+// Received tells whether the machine of the client has confirmed all that was written to the connection so far, and the
+// client has not cut it: then the client has it, unless it failed by itself. It waits for nothing, and is false where
+// that cannot be known.
+func (c *Conn) Received() bool { return c.received != nil && c.received() }
 
 // ID numbers the connections of this process, from 1.
 func (c *Conn) ID() uint64 { return c.id }
@@ -72,7 +78,7 @@ func ConnOf(ctx context.Context) *Conn {
 // WithConn gives a context the identity of a new connection, and the function that closes it. A Server does this for
 // each connection; servers of other kinds and tests of handlers may too.
 func WithConn(ctx context.Context) (_ context.Context, _ *Conn, closed func()) {
-	c := newConn()
+	c := newConn(func() bool { return true })
 	return context.WithValue(ctx, connKey{}, c), c, c.close
 }
 

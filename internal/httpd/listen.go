@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -43,14 +44,19 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	}
 }
 
-// countedConn lowers the count of open connections when it is closed.
+// countedConn lowers the count of open connections when it is closed, and knows whether the client got what was written.
 type countedConn struct {
 	*net.TCPConn
 	s    *Server
 	once sync.Once
+	cut  atomic.Bool // by the client
+	lost atomic.Bool // at the close there was more than the client had confirmed
 }
 
 func (c *countedConn) Close() error {
+	if !c.received() {
+		c.lost.Store(true)
+	}
 	err := c.TCPConn.Close()
 	c.once.Do(func() { c.s.open.Add(-1) })
 	return err

@@ -201,7 +201,11 @@ func (s *Server) shutDown(cancelRequests func()) error {
 }
 
 func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
-	c := newConn()
+	var received func() bool
+	if t := tracked(nc); t != nil {
+		received = t.received
+	}
+	c := newConn(received)
 	s.mu.Lock()
 	s.conns[nc] = c
 	s.mu.Unlock()

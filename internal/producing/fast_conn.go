@@ -308,6 +308,9 @@ type handedConn struct {
 	read []byte
 }
 
+// NetConn is the connection below.
+func (c *handedConn) NetConn() net.Conn { return c.Conn }
+
 func (c *handedConn) Read(b []byte) (int, error) {
 	if len(c.read) == 0 {
 		return c.Conn.Read(b)
