@@ -66,7 +66,9 @@ func (n *node) openDoors() error {
 		s, err := httpd.New(httpd.Config{
 			Name: door.name, Addr: n.cfg.Addr(door.port), Handler: door.router, Wrap: door.wrap,
 			MaxConnections: n.cfg.MaxConnections, DrainTimeout: n.cfg.ShutdownTimeout,
-			Logger: n.log, Registerer: n.registry,
+			// A consumer that its connection stands for must not lose it before it counts as idle.
+			IdleTimeout: max(2*time.Minute, n.cfg.ConsumerIdleTimeout+10*time.Second),
+			Logger:      n.log, Registerer: n.registry,
 		})
 		if err != nil {
 			return err
