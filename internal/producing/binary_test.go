@@ -226,7 +226,7 @@ func TestBinaryOrderOnAConnection(t *testing.T) { // docs/design.md §6, order
 }
 
 func TestBinaryAnswersOfARoundGoInOneWrite(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := runBinary(t, CoalescerConfig{Committer: store}, nil)
 	c := d.started(t)
@@ -461,7 +461,7 @@ func TestBinaryBufferIsGivenBack(t *testing.T) {
 }
 
 func TestBinaryBusy(t *testing.T) { // memory budget: first not read, then refused as not written
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := runBinary(t, CoalescerConfig{Committer: store, MemoryBudget: 1000}, func(cfg *BinaryConfig) {
 		cfg.BusyTimeout = 20 * time.Millisecond
@@ -484,7 +484,7 @@ func TestBinaryBusy(t *testing.T) { // memory budget: first not read, then refus
 }
 
 func TestBinaryPendingIsBounded(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := runBinary(t, CoalescerConfig{Committer: store}, func(cfg *BinaryConfig) { cfg.MaxPending = 10 })
 	c := d.started(t)
@@ -513,7 +513,7 @@ func TestBinaryPendingIsBounded(t *testing.T) {
 }
 
 func TestBinaryDrain(t *testing.T) { // docs/wire.md 4.2, 6
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	reg := prometheus.NewRegistry()
 	d := runBinary(t, CoalescerConfig{Committer: store}, func(cfg *BinaryConfig) { cfg.Registerer = reg })
@@ -552,7 +552,7 @@ func TestBinaryDrain(t *testing.T) { // docs/wire.md 4.2, 6
 }
 
 func TestBinaryDrainEnds(t *testing.T) { // a client that does not take its answers does not hold up the stop
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := runBinary(t, CoalescerConfig{Committer: store}, func(cfg *BinaryConfig) { cfg.DrainTimeout = 30 * time.Millisecond })
 	c := d.started(t)
@@ -576,7 +576,7 @@ func TestBinaryConnectionLimit(t *testing.T) {
 }
 
 func TestBinaryClientGone(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := runBinary(t, CoalescerConfig{Committer: store}, nil)
 	c := d.started(t)

@@ -49,7 +49,7 @@ func TestRequestsOneAfterTheOtherNeverShareAChunk(t *testing.T) { // docs/wire.m
 }
 
 func TestRoundFillsWhileAnotherIsWritten(t *testing.T) { // docs/design.md §6, rounds
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	r := runCoalescer(t, CoalescerConfig{Committer: store})
 	writes := []*write{writeOf(topicA, 1, "first")}
@@ -150,7 +150,7 @@ func TestOrderAndOffsets(t *testing.T) {
 }
 
 func TestChunksCloseAtTheirSize(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	r := runCoalescer(t, CoalescerConfig{Committer: store, ChunkBytes: 1000, SealerThreads: 1})
 	if err := r.put(writeOf(topicA, 0, "opens the gate")); err != nil {
@@ -179,7 +179,7 @@ func TestChunksCloseAtTheirSize(t *testing.T) {
 }
 
 func TestRoundsAreBounded(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	r := runCoalescer(t, CoalescerConfig{Committer: store, RoundBytes: 1000})
 	if err := r.put(writeOf(topicA, 0, "opens the gate")); err != nil {
@@ -204,7 +204,7 @@ func TestRoundsAreBounded(t *testing.T) {
 }
 
 func TestKeylessStayForAChunkAndRotate(t *testing.T) { // docs/design.md §6; docs/wire.md 7.1
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	r := runCoalescer(t, CoalescerConfig{Committer: store, ChunkBytes: 1000})
 	one := func(values ...string) *write {
 		w := writeOf(topicA, 0, values...)
@@ -340,7 +340,7 @@ func TestAppendForInternalLogs(t *testing.T) {
 	if _, err := r.Append(t.Context(), log, 0, nil); !errors.Is(err, topology.ErrInvalid) {
 		t.Errorf("no records: %v", err)
 	}
-	g := newGate()
+	g := newGate(t)
 	store.before = g.before
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -354,7 +354,7 @@ func TestAppendForInternalLogs(t *testing.T) {
 }
 
 func TestRunWritesWhatItHasTaken(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	r := runCoalescer(t, CoalescerConfig{Committer: store, RoundBytes: 500})
 	var writes []*write
@@ -606,7 +606,7 @@ func TestPutMatchesANaiveLog(t *testing.T) {
 
 // Many open chunks are sealed by several goroutines when the round is cut.
 func TestSealingIsShared(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	r := runCoalescer(t, CoalescerConfig{Committer: store, SealerThreads: 4})
 	if err := r.put(writeOf(topicA, 0, "opens the gate")); err != nil {

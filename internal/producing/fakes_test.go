@@ -276,17 +276,24 @@ func (r *running) putOne(t testing.TB, topic topology.Topic, p topology.Partitio
 	return w.span.offset(), w.span.err()
 }
 
-// gate makes commits wait until it is opened, and tells when one has come.
+// gate makes commits wait until it is opened, and tells when one has come. The end of the test opens it too, so that a
+// test that fails does not wait for its own commits.
 type gate struct {
-	came chan []*data.Append
-	open chan struct{}
+	came  chan []*data.Append
+	open  chan struct{}
+	ended <-chan struct{}
 }
 
-func newGate() *gate { return &gate{came: make(chan []*data.Append, 100), open: make(chan struct{})} }
+func newGate(t testing.TB) *gate {
+	return &gate{came: make(chan []*data.Append, 100), open: make(chan struct{}), ended: t.Context().Done()}
+}
 
 func (g *gate) before(round []*data.Append) {
 	g.came <- round
-	<-g.open
+	select {
+	case <-g.open:
+	case <-g.ended:
+	}
 }
 
 // until waits for a condition that another goroutine makes true.

@@ -315,7 +315,7 @@ func TestFastPathTimeouts(t *testing.T) {
 }
 
 func TestFastPathBusy(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := newHTTPDoor(t, CoalescerConfig{Committer: store, MemoryBudget: 100000}, nil)
 	s := serveDoor(t, d, true, nil)
@@ -351,7 +351,7 @@ func TestFastPathBusy(t *testing.T) {
 }
 
 func TestFastPathDrain(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := newHTTPDoor(t, CoalescerConfig{Committer: store}, nil)
 	s := serveDoor(t, d, true, nil)
@@ -366,6 +366,11 @@ func TestFastPathDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-g.came
+	until(t, "all are accepted", func() bool {
+		s.fast.mu.Lock()
+		defer s.fast.mu.Unlock()
+		return len(s.fast.conns) == 3
+	})
 	stopped := make(chan struct{})
 	go func() {
 		s.stop()
@@ -399,7 +404,7 @@ func TestFastPathDrain(t *testing.T) {
 }
 
 func TestFastPathDrainEnds(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := newHTTPDoor(t, CoalescerConfig{Committer: store}, nil)
 	s := serveDoor(t, d, true, func(f *FastConfig, h *httpd.Config) {

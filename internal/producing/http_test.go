@@ -226,7 +226,7 @@ func TestHTTPShuttingDown(t *testing.T) {
 }
 
 func TestHTTPBusy(t *testing.T) { // memory budget
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := newHTTPDoor(t, CoalescerConfig{Committer: store, MemoryBudget: 1000}, nil)
 	first := make(chan int)
@@ -246,7 +246,7 @@ func TestHTTPBusy(t *testing.T) { // memory budget
 }
 
 func TestHTTPAnswerTimeout(t *testing.T) { // 504: the outcome is not known
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := newHTTPDoor(t, CoalescerConfig{Committer: store}, func(cfg *ProducerConfig) { cfg.AnswerTimeout = 20 * time.Millisecond })
 	if w := d.do(call{body: "x"}); w.Code != 504 || !strings.HasPrefix(detail(w), "outcome unknown") {

@@ -150,7 +150,7 @@ func TestIdempotencyWithoutKeyGoesByIdempotencyKey(t *testing.T) {
 
 // Of requests with one key that come at once, one is written; the others wait for it.
 func TestIdempotencyAtOnce(t *testing.T) {
-	store, g := newFakeStore(), newGate()
+	store, g := newFakeStore(), newGate(t)
 	store.before = g.before
 	d := idemDoor(t, store, newClock(), nil)
 	c := call{query: "?partitionKey=k", headers: []string{"Idempotency-Key: x", "Accept: application/json"}, body: "v"}
