@@ -88,10 +88,14 @@ func (ses *session) giveBack() {
 		return
 	}
 	for i := range a.deliveries {
-		d := &a.deliveries[i]
-		if d.sub.bound && d.sub.cursors[d.partition] == d.cursor && d.cursor.turn == d.turn {
-			d.sub.rewind(d.partition, d.cursor)
-		}
+		a.deliveries[i].giveBack()
+	}
+}
+
+// giveBack lets the records of d be delivered again, unless they changed hands since. The caller holds group.mu.
+func (d *delivery) giveBack() {
+	if d.sub.bound && d.sub.cursors[d.partition] == d.cursor && d.cursor.turn == d.turn {
+		d.sub.rewind(d.partition, d.cursor)
 	}
 }
 
@@ -110,6 +114,7 @@ func (s *Service) commitOpen(ses *session, why reason) (refused []delivery, err 
 			s.logMoved(d.sub, moved)
 		}
 		if err := s.holds(d, ses); err != nil {
+			d.giveBack()
 			refused, last = append(refused, *d), err
 			continue
 		}
