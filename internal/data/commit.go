@@ -454,6 +454,10 @@ func (s *Store) publish(p *part) {
 		p.handle.idx.add(indexEntry{offset: h.BaseOffset, pos: pos, time: p.seg.max}, interval)
 		pos += int64(len(p.appends[i].Batch))
 	}
+	if p.isNew { // by our clock: a segment of old chunks shall not roll at once
+		p.seg.first = max(p.seg.first, s.cfg.Now().UnixMilli())
+		l.noteLast()
+	}
 	l.lsn = s.journal.lsn
 	s.markDirty(l)
 }

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"container/list"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,7 +45,7 @@ type files struct {
 
 	mu   sync.Mutex
 	open int
-	lru  list.List // of *handle with refs == 0, most recent first
+	idle handle // ends of the ring of handles that nobody uses: next is the one used last, prev the one used longest ago
 }
 
 // handle is an open segment file and its index. It is in use until released as often as acquired.
@@ -56,8 +55,23 @@ type handle struct {
 	seg  *segment
 	refs int
 	dead bool // the segment is gone: close at the last release
-	el   *list.Element
+
+	prev, next *handle // in the ring of idle ones
 }
+
+// unlink takes h out of the ring; link puts it first.
+func (h *handle) unlink() {
+	h.prev.next, h.next.prev = h.next, h.prev
+	h.prev, h.next = nil, nil
+}
+
+func (h *handle) link(ring *handle) {
+	h.prev, h.next = ring, ring.next
+	h.prev.next, h.next.prev = h, h
+}
+
+// init makes the ring empty.
+func (c *files) init() { c.idle.prev, c.idle.next = &c.idle, &c.idle }
 
 // openMode says how a file that is not open is opened.
 type openMode int
@@ -124,16 +138,16 @@ func (c *files) openFile(name string, mode openMode) (File, error) {
 // use counts one more user. The caller holds mu.
 func (c *files) use(h *handle) {
 	if h.refs == 0 {
-		c.lru.Remove(h.el)
-		h.el = nil
+		h.unlink()
 	}
 	h.refs++
 }
 
 // evict closes what is too much. The caller holds mu.
 func (c *files) evict() {
-	for c.open > c.max && c.lru.Len() > 0 {
-		h := c.lru.Remove(c.lru.Back()).(*handle)
+	for c.open > c.max && c.idle.prev != &c.idle {
+		h := c.idle.prev
+		h.unlink()
 		c.shut(h)
 	}
 }
@@ -157,7 +171,7 @@ func (c *files) release(h *handle) {
 		_ = h.Close()
 		return
 	}
-	h.el = c.lru.PushFront(h)
+	h.link(&c.idle)
 	c.evict()
 }
 
@@ -170,7 +184,7 @@ func (c *files) drop(seg *segment) {
 		return
 	}
 	if h.refs == 0 {
-		c.lru.Remove(h.el)
+		h.unlink()
 		c.shut(h)
 		return
 	}

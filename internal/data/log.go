@@ -139,15 +139,14 @@ func (l *log) untilOf(i int) topology.Offset {
 	return l.end
 }
 
-// seek returns the nearest known place at or before offset within the segment of that base. The caller holds mu.
+// seek returns the place of the chunk that begins at offset, if an earlier read ended there. The caller holds mu.
 func (l *log) seek(base, offset topology.Offset) (cursor, bool) {
-	best, ok := cursor{}, false
 	for _, c := range l.cursors {
-		if c.base == base && c.offset <= offset && c.pos > 0 && (!ok || c.offset > best.offset) {
-			best, ok = c, true
+		if c.offset == offset && c.base == base && c.pos > 0 {
+			return c, true
 		}
 	}
-	return best, ok
+	return cursor{}, false
 }
 
 // remember keeps the place of a chunk for the read that follows. The caller holds mu.

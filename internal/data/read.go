@@ -88,7 +88,7 @@ type view struct {
 	until     topology.Offset // where the segment must end
 	end       topology.Offset // of the log: the high watermark
 	stretches stretches
-	near      cursor // the nearest known place at or before the offset
+	near      cursor // the place of the offset, if known, else that of the segment's first chunk
 }
 
 // view looks at the segment that from falls into. The caller releases its handle.
@@ -130,7 +130,7 @@ func (v view) walk(c cursor, buf []byte, step int) walk {
 // readSegment reads from one segment into res, whose Next is the offset wanted, and moves Next on: behind the last chunk
 // read, behind damage, or to the end of the segment.
 func (s *Store) readSegment(l *log, v view, res *ReadResult, maxBytes int, buf []byte) ([]byte, error) {
-	place, err := s.place(l, v, res.Next)
+	place, hint, err := s.hint(l, v, res.Next)
 	if err != nil {
 		return buf, err
 	}
@@ -144,6 +144,14 @@ func (s *Store) readSegment(l *log, v view, res *ReadResult, maxBytes int, buf [
 		if errors.Is(err, errDamaged) || errors.Is(err, io.EOF) {
 			if total > 0 {
 				break
+			}
+			if hint && w.pos == place.pos { // the index itself may be wrong
+				hint = false
+				if place, err = s.place(l, v, res.Next); err != nil {
+					return w.buf, err
+				}
+				w = v.walk(place, w.buf, maxBytes)
+				continue
 			}
 			d, err := s.pass(l, v, &w, err)
 			if err != nil {
@@ -217,7 +225,24 @@ func (s *Store) pass(l *log, v view, w *walk, cause error) (damage, error) {
 	return d, nil
 }
 
-// place finds the nearest known place of a chunk at or before offset: the end of an earlier read, or an index entry.
+// hint finds a place at or not far before offset: where an earlier read ended, or that of an index entry, which was not
+// held against the segment: then hint is true.
+func (s *Store) hint(l *log, v view, offset topology.Offset) (c cursor, hint bool, err error) {
+	if v.near.pos > 0 || v.size <= int64(s.cfg.IndexInterval) {
+		return v.near, false, nil
+	}
+	entries, err := s.entries(l, v)
+	if err != nil {
+		return cursor{}, false, err
+	}
+	i := byOffset(entries, offset)
+	if i < 0 {
+		return v.near, false, nil
+	}
+	return cursor{offset: entries[i].offset, base: v.base, pos: entries[i].pos}, true, nil
+}
+
+// place is the same with an index that was held against the segment.
 func (s *Store) place(l *log, v view, offset topology.Offset) (cursor, error) {
 	if v.near.pos > 0 || v.size <= int64(s.cfg.IndexInterval) {
 		return v.near, nil

@@ -33,7 +33,7 @@ type Store struct {
 
 	logsMu  sync.RWMutex // guards what follows
 	logs    map[topology.LogID]*log
-	byTopic map[uuid.UUID][]*log // the same logs
+	byTopic map[uuid.UUID][]*log   // the same logs
 	dropped map[uuid.UUID]struct{} // topics dropped in this run: nothing is appended to them any more (T3)
 
 	listeners []func(topology.LogID, topology.Offset) // set before Run
@@ -97,7 +97,7 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s.files = files{fs: s.fs, max: s.cfg.MaxOpenFiles}
-	s.files.lru.Init()
+	s.files.init()
 	s.metrics = newMetrics(s)
 	if s.room, err = openRoom(s.fs, cfg.Dir, s.cfg.ReserveBytes, s.logger); err != nil {
 		return nil, fmt.Errorf("open data folder %s: %w", cfg.Dir, err)
