@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
+	"os"
 	"sort"
 
 	"github.com/skeinmq/skein/internal/recordbatch"
@@ -155,8 +157,10 @@ func (s *Store) replay(list []foundRecord, after, skip uint64) error {
 		entries, chunks, b, err := r.read(buf)
 		buf = b
 		if errors.Is(err, errRotten) {
-			if i < len(list)-1 && list[i+1].lsn != r.lsn {
+			if i < len(list)-1 {
 				s.rotten(r.lsn)
+			} else if err := s.replayTorn(r, buf); err != nil {
+				return fmt.Errorf("replay journal record %d: %w", r.lsn, err)
 			}
 			expected = r.lsn + 1
 			continue
@@ -181,6 +185,64 @@ func (s *Store) replay(list []foundRecord, after, skip uint64) error {
 		}
 	}
 	return nil
+}
+
+// replayTorn looks at the last record, which cannot be read. Most likely it is torn and was never acknowledged; but it may
+// be damaged. Where its entries can still be made out and the chunks they name are whole in the segments, these are kept.
+func (s *Store) replayTorn(r foundRecord, body []byte) error {
+	for i := range r.entries {
+		e, ok := decodeJournalEntry(body[i*entrySize:])
+		if !ok || s.lookup(e.log) == nil && e.segment > 0 {
+			continue
+		}
+		b, err := s.wholeChunks(e)
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			continue
+		}
+		if err := s.replayEntry(r.lsn, e, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wholeChunks reads the chunks of an entry from their segment; nil if they are not there.
+func (s *Store) wholeChunks(e journalEntry) ([]byte, error) {
+	name := s.paths.file(e.log, e.segment, segmentExt)
+	size, err := s.fs.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && size < e.pos+int64(e.size) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l := s.lookup(e.log); l != nil && (l.last.ok && (e.segment < l.last.base || e.segment == l.last.base && e.pos != l.last.size) || e.first != l.end) {
+		return nil, nil
+	}
+	f, err := s.fs.Open(name, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, e.size)
+	if _, err := f.ReadAt(b, e.pos); err != nil {
+		return nil, err
+	}
+	next := e.first
+	for rest := b; len(rest) > 0; {
+		h, err := parseChunk(rest, next, e)
+		if err != nil {
+			return nil, nil
+		}
+		rest, next = rest[h.Size():], h.Next()
+	}
+	if next != e.next {
+		return nil, nil
+	}
+	return b, nil
 }
 
 func (s *Store) rotten(lsn uint64) {
