@@ -72,7 +72,7 @@ func TestManyTopics(t *testing.T) {
 	for _, kill := range []bool{false, true} {
 		if kill {
 			b.Kill()
-		} else if took, err := b.Stop(90 * time.Second); err != nil {
+		} else if took, err := b.Stop(26 * time.Second); err != nil {
 			t.Fatal(err)
 		} else {
 			t.Logf("a clean stop took %v", took.Round(time.Millisecond))
