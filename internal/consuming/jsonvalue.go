@@ -3,17 +3,18 @@ package consuming
 import (
 	"bytes"
 	"encoding/base64"
+	"strconv"
 	"unicode/utf8"
 )
 
 // appendValue appends the JSON form of the value of a record:
 //
 //   - null for null, and "" for an empty value
-//   - JSON as it is, if it is valid, in UTF-8 and not nested deeper than maxDepth
+//   - JSON as it is, if it is valid, in UTF-8, and keeps to maxDepth and maxNumber
 //   - other text as a string; isText tells that
 //   - other bytes as {"$base64":"…"}
 //
-// With exact, so are objects that stand for something else where a client unwraps this form.
+// With exact, so is JSON that stands for something else where a client unwraps this form: null, and such objects.
 func appendValue(b, value []byte, exact bool) (_ []byte, isText bool) {
 	switch {
 	case value == nil:
@@ -21,7 +22,7 @@ func appendValue(b, value []byte, exact bool) (_ []byte, isText bool) {
 	case !utf8.Valid(value):
 		return appendBase64(b, value), false
 	case validJSON(value):
-		if exact && isWrapped(value) {
+		if exact && (isNull(value) || isWrapped(value)) {
 			return appendBase64(b, value), false
 		}
 		return append(b, value...), false
@@ -45,6 +46,9 @@ func appendBase64(b, p []byte) []byte {
 	b = base64.StdEncoding.AppendEncode(b, p)
 	return append(b, `"}`...)
 }
+
+// isNull tells whether valid JSON is null, which is not the same as a record without a value.
+func isNull(value []byte) bool { return string(bytes.Trim(value, " \t\r\n")) == "null" }
 
 // isWrapped tells whether valid JSON is an object whose first key is, or by its escapes may be, $base64 or $text.
 func isWrapped(value []byte) bool {
@@ -93,11 +97,14 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// maxDepth is how deep arrays and objects may be nested in a value that is shown as JSON. Readers of answers have
-// bounds too, which a value must not break for the whole answer.
-const maxDepth = 512
+// Bounds of a value that is shown as JSON. Readers of answers have bounds too, often 64 levels and the range of a float64,
+// which one value must not break for the whole answer.
+const (
+	maxDepth  = 60  // of arrays and objects in one another
+	maxNumber = 300 // characters of a number
+)
 
-// validJSON tells whether v is one JSON text (RFC 8259), with space around it at most, nested no deeper than maxDepth.
+// validJSON tells whether v is one JSON text (RFC 8259), with space around it at most, that keeps to the bounds above.
 // It does not check UTF-8. It is faster than the standard library, which steps through a function for each byte.
 func validJSON(v []byte) bool {
 	p := jsonParser{v: v}
@@ -260,19 +267,35 @@ func (p *jsonParser) next(end byte) (done, ok bool) {
 	return false, false
 }
 
+// number reads a number that keeps to maxNumber and has its place in a float64.
 func (p *jsonParser) number() bool {
+	start := p.i
+	exponent, ok := p.literal()
+	text := p.v[start:p.i]
+	if !ok || len(text) > maxNumber {
+		return false
+	}
+	if exponent { // without one, so few digits are in range
+		_, err := strconv.ParseFloat(string(text), 64)
+		return err == nil
+	}
+	return true
+}
+
+// literal reads a number of any size and tells whether it has an exponent.
+func (p *jsonParser) literal() (exponent, ok bool) {
 	if p.peek() == '-' {
 		p.i++
 	}
 	if p.peek() == '0' {
 		p.i++
 	} else if !p.digits() {
-		return false
+		return false, false
 	}
 	if p.peek() == '.' {
 		p.i++
 		if !p.digits() {
-			return false
+			return false, false
 		}
 	}
 	if c := p.peek(); c == 'e' || c == 'E' {
@@ -280,9 +303,9 @@ func (p *jsonParser) number() bool {
 		if c := p.peek(); c == '+' || c == '-' {
 			p.i++
 		}
-		return p.digits()
+		return true, p.digits()
 	}
-	return true
+	return false, true
 }
 
 // digits reads at least one digit.

@@ -172,7 +172,7 @@ func TestValuesRoundTrip(t *testing.T) {
 	if b, err := Value(`{"$base64":"!"}`).Bytes(); err == nil {
 		t.Errorf("wrong base64 stands for %q", b)
 	}
-	for form, want := range map[string]string{`{"a":1}`: `{"a":1}`, `{"$text":"x","b":1}`: `{"$text":"x","b":1}`, `{"$base64":1}`: `{"$base64":1}`, "12": "12"} {
+	for form, want := range map[string]string{`{"$base64":"bnVsbA=="}`: "null", `{"a":1}`: `{"a":1}`, `{"$text":"x","b":1}`: `{"$text":"x","b":1}`, `{"$base64":1}`: `{"$base64":1}`, "12": "12"} {
 		if b, err := Value(form).Bytes(); err != nil || string(b) != want {
 			t.Errorf("%s stands for %q, %v", form, b, err)
 		}
