@@ -184,7 +184,7 @@ func (s *Store) admit() {
 		noProduce = s.room.admit(produce + internal)
 	}
 	if internal > 0 {
-		noInternal = s.room.ensure(internal)
+		noInternal = s.room.Ensure(internal)
 	}
 	for i := range s.parts {
 		p := &s.parts[i]

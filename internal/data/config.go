@@ -59,6 +59,7 @@ type Config struct {
 	IndexInterval int                            // bytes of a segment between index entries; default 64 KiB
 	JournalBytes  int64                          // size of each of the two journal files; default 32 MiB, less on a small disk
 	ReserveBytes  int64                          // room kept back from produce; default the larger of 16 MiB and 2 %
+	Reserve       *Reserve                       // opened before, with its own size; default one of ReserveBytes
 	MaxOpenFiles  int                            // segment files open at a time; default 512
 	Policy        func(uuid.UUID) (Policy, bool) // settings of a topic; false leaves its logs alone. Default: no retention
 	Logger        zerolog.Logger                 // the zero Logger discards
@@ -91,7 +92,6 @@ func (cfg Config) withDefaults(space Space) (Config, error) {
 	setDefault(&cfg.IndexInterval, defaultIndexInterval)
 	setDefault(&cfg.MaxOpenFiles, defaultMaxOpenFiles)
 	setDefault(&cfg.JournalBytes, max(minJournalBytes, min(defaultJournalBytes, space.Total/32)))
-	setDefault(&cfg.ReserveBytes, max(defaultReserve, space.Total/50))
 	if cfg.JournalBytes < minJournalBytes {
 		return cfg, fmt.Errorf("data: journal of %d bytes; allowed are %d and more", cfg.JournalBytes, minJournalBytes)
 	}

@@ -131,9 +131,10 @@ func byTime(entries []indexEntry, t int64) int {
 	return sort.Search(len(entries), func(i int) bool { return entries[i].time >= t }) - 1
 }
 
-// readIndex reads the index file of a segment as far as it is good.
+// readIndex reads the index file of a segment as far as it is good, and cuts off the rest: entries for positions that a
+// power cut took from the segment must not become true again when those are used for other chunks.
 func readIndex(fsys FS, name string, base topology.Offset, size int64, until topology.Offset) ([]indexEntry, error) {
-	f, err := fsys.Open(name, os.O_RDONLY)
+	f, err := fsys.Open(name, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -145,7 +146,10 @@ func readIndex(fsys FS, name string, base topology.Offset, size int64, until top
 	if err != nil {
 		return nil, err
 	}
-	entries, _ := decodeIndex(b, base, size, until)
+	entries, used := decodeIndex(b, base, size, until)
+	if used < len(b) {
+		_ = f.Truncate(int64(used)) // a hint only: what is read through the index is verified
+	}
 	return entries, nil
 }
 
@@ -168,6 +172,11 @@ func readAll(f File) ([]byte, error) {
 func (x *index) save(fsys FS, name string, base topology.Offset) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	return x.saveLocked(fsys, name, base)
+}
+
+// saveLocked is save for a caller that holds mu.
+func (x *index) saveLocked(fsys FS, name string, base topology.Offset) error {
 	if x.saved == len(x.entries) {
 		return nil
 	}

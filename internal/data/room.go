@@ -19,12 +19,12 @@ type Room struct {
 	Full    bool  // produce is refused
 }
 
-// room guards the reserve (docs/design.md, section 5). A part of the disk, the reserve, is kept from produce: half of it,
+// Reserve guards the reserve (docs/design.md, section 5). A part of the disk, the reserve, is kept from produce: half of it,
 // 64 MiB at most, is held by a preallocated file, the rest must be free for produce to be admitted. Positions, topics and the database
 // live from what is free; when somebody else has filled the disk, the file is given up piece by piece, no more than is
 // needed for the next write, so that a writer who still fills the disk cannot take all of it. It is taken back when
 // there is room.
-type room struct {
+type Reserve struct {
 	fs     FS
 	dir    string
 	hold   int64 // size of the whole reserve file
@@ -43,19 +43,40 @@ type room struct {
 // maxHold bounds the reserve file: more is never needed to keep positions and the database going.
 const maxHold = 64 << 20
 
-// openRoom opens or makes the reserve file. A disk without room for it is full, not an error.
-func openRoom(fsys FS, dir string, reserve int64, logger zerolog.Logger) (*room, error) {
-	hold := min(reserve/2, maxHold)
-	r := &room{fs: fsys, dir: dir, hold: hold, floor: reserve - hold, piece: hold / 8, slack: hold / 32, logger: logger}
-	file, err := fsys.Open(filepath.Join(dir, reserveFile), os.O_RDWR|os.O_CREATE)
+// ReserveConfig tunes a Reserve. Dir is required.
+type ReserveConfig struct {
+	Dir    string // the data folder; it is made if there is none
+	FS     FS     // default OS{}
+	Bytes  int64  // kept back from produce; default the larger of 16 MiB and 2 % of the disk
+	Logger zerolog.Logger
+}
+
+// OpenReserve opens the reserve of a data folder, before the database: so that a broker can start on a full disk. The
+// Store that it is given to closes it. A disk without room for the reserve is full, not an error.
+func OpenReserve(cfg ReserveConfig) (*Reserve, error) {
+	if cfg.FS == nil {
+		cfg.FS = OS{}
+	}
+	if err := cfg.FS.MkdirAll(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("open the reserve: %w", err)
+	}
+	space, err := cfg.FS.Space(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the reserve: %w", err)
 	}
-	r.file = file
-	if r.held, err = file.Size(); err != nil {
+	setDefault(&cfg.Bytes, max(defaultReserve, space.Total/50))
+	hold := min(cfg.Bytes/2, maxHold)
+	r := &Reserve{
+		fs: cfg.FS, dir: cfg.Dir, hold: hold, floor: cfg.Bytes - hold, piece: hold / 8, slack: hold / 32,
+		logger: cfg.Logger.With().Str("component", "reserve").Logger(),
+	}
+	if r.file, err = r.fs.Open(filepath.Join(r.dir, reserveFile), os.O_RDWR|os.O_CREATE); err != nil {
 		return nil, fmt.Errorf("open the reserve: %w", err)
 	}
-	if r.held > r.hold && file.Truncate(r.hold) == nil {
+	if r.held, err = r.file.Size(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the reserve: %w", err), r.file.Close())
+	}
+	if r.held > r.hold && r.file.Truncate(r.hold) == nil {
 		r.held = r.hold
 	}
 	r.watch()
@@ -63,14 +84,14 @@ func openRoom(fsys FS, dir string, reserve int64, logger zerolog.Logger) (*room,
 }
 
 // watch looks at the disk, takes back the reserve where there is room, and decides whether produce is admitted.
-func (r *room) watch() {
+func (r *Reserve) watch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look(0)
 }
 
 // look does that. n more bytes are about to be written. The caller holds mu.
-func (r *room) look(n int64) {
+func (r *Reserve) look(n int64) {
 	space, err := r.fs.Space(r.dir)
 	if err != nil {
 		return // the next write will tell
@@ -98,7 +119,7 @@ func (r *room) look(n int64) {
 }
 
 // admit says whether produce may write n bytes. The error wraps topology.ErrDiskFull.
-func (r *room) admit(n int64) error {
+func (r *Reserve) admit(n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look(n)
@@ -108,8 +129,9 @@ func (r *room) admit(n int64) error {
 	return fmt.Errorf("%w: %d bytes are free, %d are kept back", topology.ErrDiskFull, r.last.Free, r.floor)
 }
 
-// ensure makes sure that n bytes can be written, giving up as much of the reserve as that takes.
-func (r *room) ensure(n int64) error {
+// Ensure makes sure that n bytes can be written beside produce, giving up as much of the reserve as that takes. The error
+// wraps topology.ErrDiskFull. It may be called at any time, by whoever is about to write.
+func (r *Reserve) Ensure(n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	space, err := r.fs.Space(r.dir)
@@ -139,8 +161,8 @@ func (r *room) ensure(n int64) error {
 	return nil
 }
 
-// state tells how full the disk is.
-func (r *room) state() Room {
+// Room tells how full the disk is.
+func (r *Reserve) Room() Room {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if space, err := r.fs.Space(r.dir); err == nil {
@@ -149,4 +171,5 @@ func (r *room) state() Room {
 	return Room{Total: r.last.Total, Free: r.last.Free, Reserve: r.held, Full: r.full}
 }
 
-func (r *room) close() error { return r.file.Close() }
+// Close closes the reserve file, which stays.
+func (r *Reserve) Close() error { return r.file.Close() }

@@ -54,6 +54,9 @@ func (s *Store) entries(l *log, v view) ([]indexEntry, error) {
 		return nil, fmt.Errorf("index segment %d of %s: %w", v.base, l.id, err)
 	}
 	x.loaded = true
+	if len(x.entries)-x.saved > 8 { // worth keeping, should the file be closed soon
+		_ = x.saveLocked(s.fs, name, v.base)
+	}
 	return x.entries, nil
 }
 

@@ -27,7 +27,7 @@ type Store struct {
 	paths   paths
 	logger  zerolog.Logger
 	files   files
-	room    *room
+	room    *Reserve
 	metrics *metrics
 	report  RecoveryReport
 
@@ -99,8 +99,11 @@ func Open(cfg Config) (*Store, error) {
 	s.files = files{fs: s.fs, max: s.cfg.MaxOpenFiles}
 	s.files.init()
 	s.metrics = newMetrics(s)
-	if s.room, err = openRoom(s.fs, cfg.Dir, s.cfg.ReserveBytes, s.logger); err != nil {
-		return nil, fmt.Errorf("open data folder %s: %w", cfg.Dir, err)
+	if s.room = cfg.Reserve; s.room == nil {
+		s.room, err = OpenReserve(ReserveConfig{Dir: cfg.Dir, FS: s.fs, Bytes: cfg.ReserveBytes, Logger: cfg.Logger})
+		if err != nil {
+			return nil, fmt.Errorf("open data folder %s: %w", cfg.Dir, err)
+		}
 	}
 	if err := s.recover(); err != nil {
 		_ = s.shut()
@@ -263,11 +266,11 @@ func (s *Store) Report() RecoveryReport { return s.report }
 func (s *Store) UncleanReboot() bool { return s.unclean }
 
 // Room tells how full the disk is.
-func (s *Store) Room() Room { return s.room.state() }
+func (s *Store) Room() Room { return s.room.Room() }
 
 // EnsureRoom makes sure that n bytes can be written beside the store, giving up parts of the reserve where somebody else
 // has filled the disk. The error wraps topology.ErrDiskFull. The database calls it before it writes.
-func (s *Store) EnsureRoom(n int64) error { return s.room.ensure(n) }
+func (s *Store) EnsureRoom(n int64) error { return s.room.Ensure(n) }
 
 const (
 	idleCheckpoint = 3 * time.Second        // FlushAlways: longest time a segment stays unflushed
@@ -328,8 +331,19 @@ func (s *Store) runKeep(ctx context.Context) {
 	}
 }
 
-// Close flushes everything, notes that the stop was clean, and closes all files. Appends fail from now on; reads too.
-// Run must have returned.
+// HighestVersion is the highest version of a generation that any log holds: the next one must be above it (O16).
+func (s *Store) HighestVersion() topology.Version {
+	var v topology.Version
+	for _, l := range s.allLogs() {
+		l.mu.Lock()
+		v = max(v, l.stretches.last())
+		l.mu.Unlock()
+	}
+	return v
+}
+
+// Close flushes everything, notes that the stop was clean, and closes all files. Appends are refused from now on. Run and
+// all readers must have returned. After an error the next start recovers.
 func (s *Store) Close() error {
 	s.commitMu.Lock()
 	if s.closed {
@@ -339,10 +353,12 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.commitMu.Unlock()
 	s.Repair()
-	err := s.checkpoint(true)
+	s.flushMu.Lock()
+	err := s.checkpointLocked(true)
 	if err == nil {
 		err = s.markRun(true)
 	}
+	s.flushMu.Unlock()
 	err = errors.Join(err, s.shut())
 	if err != nil {
 		return fmt.Errorf("close data folder %s: %w", s.paths.root, err)
@@ -362,7 +378,7 @@ func (s *Store) shut() error {
 	}
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
-	err := s.room.close()
+	err := s.room.Close()
 	if s.journal != nil {
 		err = errors.Join(err, s.journal.close())
 	}
