@@ -86,6 +86,9 @@ func (s *Service) commitNow(ses *session, conn *httpd.Conn, ack ack, positions [
 		return nil, errUnknownAnswer
 	case ack.kind == ackLast && a != nil && !a.reached(conn):
 		return nil, nil // nobody has it yet; it is committed or given back later
+	case ses.lost && a == nil:
+		ses.lost = false
+		return nil, errOtherOrigin
 	case len(positions) > 0:
 		return nil, s.commitPositions(ses, positions)
 	case a == nil:

@@ -50,6 +50,7 @@ type session struct {
 	polls     uint64                    // numbers the polls; the newest one wins
 	sleeping  bool                      // a poll waits on wake
 	open      *answer                   // delivered and neither committed nor given back
+	lost      bool                      // what it had open was given back when it lapsed, which a commit has to say
 	committed uint64                    // number of the last answer that was committed
 	empty     uint64                    // number of the last answer, if it had no records
 	touched   map[*positionLog]struct{} // commits of polls that may not be written yet

@@ -99,13 +99,25 @@ func parseRegistration(body []byte, ctx context.Context) (registration, error) {
 	return reg, nil
 }
 
-// session finds the consumer of a request and keeps it from expiring until leave is called.
+// session finds the consumer of a request and keeps it from expiring until leave is called. One that lapsed is registered
+// again.
 func (s *Service) session(r *http.Request, q url.Values) (ses *session, leave func(), err error) {
-	ses, err = s.find(consumerID(q), httpd.ConnOf(r.Context()))
-	if err != nil {
-		return nil, nil, err
+	id, conn := consumerID(q), httpd.ConnOf(r.Context())
+	for {
+		ses, err = s.find(id, conn)
+		switch {
+		case err == nil:
+			if leave, ok := s.enter(ses); ok {
+				return ses, leave, nil
+			}
+		case id != "" || conn == nil:
+			return nil, nil, err
+		default:
+			if err := s.revive(r.Context(), conn); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
-	return ses, s.enter(ses), nil
 }
 
 func (s *Service) handleCommit(w http.ResponseWriter, r *http.Request) {
@@ -160,6 +172,10 @@ func (s *Service) handleGoodbye(w http.ResponseWriter, r *http.Request) {
 	ack, err := parseAck(q)
 	if err != nil {
 		refuse(w, err)
+		return
+	}
+	if conn := httpd.ConnOf(r.Context()); consumerID(q) == "" && conn != nil && s.forgetLapsed(conn, nil) {
+		writeText(w, "OK")
 		return
 	}
 	ses, leave, err := s.session(r, q)

@@ -19,6 +19,7 @@ type registration struct {
 	topics []string
 	policy policy
 	conn   *httpd.Conn // nil for a consumer that names its id in each request
+	lapsed *lapsed     // not nil when the broker registers it again by itself
 }
 
 // wireError is a refusal with a text of docs/wire.md, section 5.
@@ -108,6 +109,13 @@ func (s *Service) admit(r registration) (ses, old *session, err error) {
 	} else {
 		old = s.stateless[r.id]
 	}
+	l := s.lapsed[r.conn]
+	if r.lapsed != nil && l != r.lapsed { // somebody else was faster
+		if old == nil {
+			return nil, nil, errNotRegistered
+		}
+		return nil, nil, nil
+	}
 	if old != nil {
 		alike := old.id == r.id && old.group.name == r.group && slices.Equal(old.topics, r.topics)
 		switch {
@@ -131,7 +139,16 @@ func (s *Service) admit(r registration) (ses, old *session, err error) {
 	}
 	g.mu.Lock()
 	s.unbound.Add(int64(g.add(ses, now)))
+	if r.lapsed != nil {
+		ses.resume(r.lapsed)
+	}
 	g.mu.Unlock()
+	if l != nil {
+		delete(s.lapsed, r.conn)
+		if l.off != nil {
+			l.off()
+		}
+	}
 	if r.conn != nil {
 		s.conns[r.conn] = ses
 	} else {
@@ -148,8 +165,26 @@ func newNonce() string {
 
 // leave ends a session, whyever. What it has open is delivered to another member, or to this one when it is back.
 func (s *Service) leave(ses *session, why string) {
-	g := ses.group
 	s.mu.Lock()
+	gone, off := s.detach(ses)
+	s.mu.Unlock()
+	s.left(ses, why, gone, off)
+}
+
+// left does what follows detach, without a lock.
+func (s *Service) left(ses *session, why string, gone bool, off func()) {
+	if off != nil {
+		off()
+	}
+	if !gone {
+		s.log.Debug().Str("group", ses.group.name).Str("consumer", ses.id).Str("reason", why).Msg("consumer left")
+	}
+}
+
+// detach takes ses out of the maps and out of its group. gone tells that it was before; off takes back the callback of
+// its connection. The caller holds mu.
+func (s *Service) detach(ses *session) (gone bool, off func()) {
+	g := ses.group
 	if ses.conn == nil {
 		if s.stateless[ses.id] == ses {
 			delete(s.stateless, ses.id)
@@ -158,22 +193,15 @@ func (s *Service) leave(ses *session, why string) {
 		delete(s.conns, ses.conn)
 	}
 	g.mu.Lock()
-	gone := ses.gone
+	defer g.mu.Unlock()
+	gone = ses.gone
 	for _, sub := range g.remove(ses) {
 		s.ended(sub)
 	}
 	if len(g.members) == 0 && s.groups[g.name] == g {
 		delete(s.groups, g.name)
 	}
-	off := ses.offClose
-	g.mu.Unlock()
-	s.mu.Unlock()
-	if off != nil {
-		off()
-	}
-	if !gone {
-		s.log.Debug().Str("group", g.name).Str("consumer", ses.id).Str("reason", why).Msg("consumer left")
-	}
+	return gone, ses.offClose
 }
 
 // find is the session that a request speaks for: that of the consumer id, if it names one, else that of its connection.
@@ -209,7 +237,29 @@ func (s *Service) expire() {
 	}
 	s.mu.RUnlock()
 	for _, ses := range idle {
-		s.leave(ses, "idle")
+		s.lapse(ses, before)
+	}
+}
+
+// lapse lets ses go if it sent no request since before, and keeps the registration of a connection.
+func (s *Service) lapse(ses *session, before time.Time) {
+	s.mu.Lock()
+	if !ses.idleSince(before) {
+		s.mu.Unlock()
+		return
+	}
+	var l *lapsed
+	if ses.conn != nil && s.conns[ses.conn] == ses {
+		ses.group.mu.Lock()
+		l = lapseOf(ses)
+		ses.group.mu.Unlock()
+		s.keep(l)
+	}
+	gone, off := s.detach(ses)
+	s.mu.Unlock()
+	s.left(ses, "idle", gone, off)
+	if l != nil {
+		s.watch(l)
 	}
 }
 
@@ -226,19 +276,22 @@ func (ses *session) touch(now time.Time) {
 	ses.lastSeen = now
 }
 
-// enter keeps a session from expiring while a request of it is served.
-func (s *Service) enter(ses *session) (leave func()) {
+// enter keeps a session from expiring while a request of it is served. ok is false when it is gone already.
+func (s *Service) enter(ses *session) (leave func(), ok bool) {
 	g := ses.group
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	if ses.gone {
+		return nil, false
+	}
 	ses.inFlight++
 	ses.lastSeen = s.cfg.Now()
-	g.mu.Unlock()
 	return func() {
 		g.mu.Lock()
 		ses.inFlight--
 		ses.lastSeen = s.cfg.Now()
 		g.mu.Unlock()
-	}
+	}, true
 }
 
 // Touch counts a request that is not for this package as a sign of life of the consumer that its connection registered,

@@ -121,6 +121,7 @@ func (s *Service) settle(ctx context.Context, ses *session, ack ack) (ackResult,
 	if ses.gone {
 		return "", errNotRegistered
 	}
+	ses.lost = false
 	a := ses.open
 	switch {
 	case ack.kind == ackID && a != nil && a.id == ack.id, ack.kind == ackLast && a != nil && a.reached(httpd.ConnOf(ctx)):

@@ -96,6 +96,7 @@ type Service struct {
 	mu        sync.RWMutex
 	stateless map[string]*session      // under mu: by consumer id
 	conns     map[*httpd.Conn]*session // under mu
+	lapsed    map[*httpd.Conn]*lapsed  // under mu: connections that are not in conns any more
 	groups    map[string]*group        // under mu: those with members
 }
 
@@ -110,6 +111,7 @@ func New(cfg Config) (*Service, error) {
 		rebind:    make(chan struct{}, 1),
 		stateless: map[string]*session{},
 		conns:     map[*httpd.Conn]*session{},
+		lapsed:    map[*httpd.Conn]*lapsed{},
 		groups:    map[string]*group{},
 	}
 	s.metrics = newMetrics(cfg.Registerer, s)
