@@ -116,17 +116,20 @@ type groupView struct {
 func (v *groupView) live(g *group, detail *topology.GroupDetail) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	subs := g.sortedSubs()
+	for _, sub := range subs {
+		v.s.reassign(sub)
+	}
 	detail.Epoch = g.epoch
 	v.owners = map[topology.LogID]string{}
 	count := map[string]int{}
-	for _, sub := range g.sortedSubs() {
+	for _, sub := range subs {
 		if !sub.bound {
 			continue
 		}
 		v.topics[sub.name] = sub.topic
-		sub.reassign(v.s.metrics)
 		for p := range topology.Partition(sub.topic.Partitions) {
-			if owner := sub.owner(p); owner != "" {
+			if owner := sub.owners.of(p); owner != "" {
 				v.owners[sub.topic.Log(p)] = owner
 				count[owner]++
 			}

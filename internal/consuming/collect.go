@@ -103,10 +103,13 @@ func (c *collector) claim() (claim, bool) {
 		if !sub.bound {
 			continue
 		}
-		if moved := sub.reassign(c.s.metrics); moved > 0 {
-			c.s.logMoved(sub, moved)
+		if sub.owners.stale() {
+			c.s.reassign(sub)
+			if c.ses.gone || c.ses.polls != c.number || !sub.bound {
+				continue
+			}
 		}
-		mask := sub.mask(c.ses.member.id)
+		mask := sub.owners.mask(c.ses.member.id)
 		c.owns = c.owns || mask != nil
 		end := sub.topic.Partitions
 		if c.scan.round == topics {
@@ -310,14 +313,8 @@ func (c *collector) note(cl *claim, t *taken, highWatermark topology.Offset) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sub, cur := cl.sub, cl.cursor
-	if c.ses.gone || sub.feed != cl.feed || sub.cursors[cl.partition] != cur || cur.turn != cl.turn {
-		c.handBack(cl, t)
-		return
-	}
-	if moved := sub.reassign(c.s.metrics); moved > 0 {
-		c.s.logMoved(sub, moved)
-	}
-	if cur.turn != cl.turn || sub.owner(cl.partition) != c.ses.member.id {
+	c.s.reassign(sub)
+	if c.ses.gone || sub.feed != cl.feed || sub.cursors[cl.partition] != cur || cur.turn != cl.turn || sub.owners.of(cl.partition) != c.ses.member.id {
 		c.handBack(cl, t)
 		return
 	}

@@ -52,6 +52,7 @@ func (s *Service) commit(ctx context.Context, ses *session, ack ack, positions [
 		}
 		g.mu.Lock()
 	}
+	s.reassignOpen(ses)
 	refused, err = s.commitNow(ses, httpd.ConnOf(ctx), ack, positions)
 	maps.DeleteFunc(ses.touched, func(l *positionLog, _ struct{}) bool { return l.isDeleted() })
 	logs := slices.Collect(maps.Keys(ses.touched))
@@ -70,7 +71,7 @@ func (s *Service) commit(ctx context.Context, ses *session, ack ack, positions [
 	return refused, err
 }
 
-// commitNow is the part of commit that happens in memory. The caller holds group.mu.
+// commitNow is the part of commit that happens in memory. The caller holds group.mu and has called reassignOpen.
 func (s *Service) commitNow(ses *session, conn *httpd.Conn, ack ack, positions []partialPosition) (refused []delivery, err error) {
 	a := ses.open
 	switch {
@@ -106,7 +107,6 @@ func (s *Service) commitPositions(ses *session, positions []partialPosition) err
 		if d == nil {
 			return fmt.Errorf("%w commit: nothing of %s/%d is open at this consumer", topology.ErrInvalid, p.Topic, p.Partition)
 		}
-		d.sub.reassign(s.metrics)
 		if err := s.holds(d, ses); err != nil {
 			return err
 		}

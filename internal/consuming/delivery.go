@@ -74,7 +74,7 @@ func (s *Service) holds(d *delivery, ses *session) error {
 		return fmt.Errorf("commit %s/%d: %w", sub.name, d.partition, err)
 	case v != d.cursor.version:
 		return fmt.Errorf("commit %s/%d: it is led under another version now: %w", sub.name, d.partition, topology.ErrUnavailable)
-	case sub.owner(d.partition) != ses.member.id:
+	case sub.owners.of(d.partition) != ses.member.id:
 		return errOtherOrigin
 	}
 	return nil
@@ -100,7 +100,7 @@ func (d *delivery) giveBack() {
 }
 
 // commitOpen commits the open answer of ses, in memory, and ends it. What does not hold any more is refused; err is why,
-// for one of them, when none holds. The caller holds group.mu.
+// for one of them, when none holds. The caller holds group.mu and has called reassignOpen.
 func (s *Service) commitOpen(ses *session, why reason) (refused []delivery, err error) {
 	a := ses.open
 	ses.open = nil
@@ -110,9 +110,6 @@ func (s *Service) commitOpen(ses *session, why reason) (refused []delivery, err 
 	var last error
 	for i := range a.deliveries {
 		d := &a.deliveries[i]
-		if moved := d.sub.reassign(s.metrics); moved > 0 {
-			s.logMoved(d.sub, moved)
-		}
 		if err := s.holds(d, ses); err != nil {
 			d.giveBack()
 			refused, last = append(refused, *d), err
@@ -142,19 +139,4 @@ func (s *Service) commitTo(ses *session, d *delivery, offset topology.Offset, wh
 		ses.touched = map[*positionLog]struct{}{}
 	}
 	ses.touched[l] = struct{}{}
-}
-
-// reassign brings the owners of sub up to date and counts what moved. The caller holds group.mu and sub is bound.
-func (sub *subscription) reassign(m *metrics) (moved int) {
-	if !sub.bound || !sub.stale {
-		return 0
-	}
-	moved = sub.assigned()
-	m.reassigned(moved)
-	return moved
-}
-
-func (s *Service) logMoved(sub *subscription, moved int) {
-	s.log.Debug().Str("group", sub.group.name).Str("topic", sub.name).Uint64("epoch", sub.group.epoch).
-		Int("members", len(sub.members)).Int("moved", moved).Msg("partitions change hands")
 }

@@ -90,7 +90,7 @@ func (g *group) add(ses *session, now time.Time) (begun int) {
 			ses.subs = append(ses.subs, sub)
 		}
 		if m.topics[name]++; m.topics[name] == 1 {
-			sub.stale = true
+			sub.owners.changed()
 			changed = true
 		}
 	}
@@ -122,7 +122,7 @@ func (g *group) remove(ses *session) (ended []*subscription) {
 		delete(m.topics, name)
 		changed = true
 		sub := g.subs[name]
-		sub.stale = true
+		sub.owners.changed()
 		if !g.anyoneHas(name) {
 			delete(g.subs, name)
 			ended = append(ended, sub)

@@ -84,8 +84,11 @@ func (s *Service) forgetLapsed(conn *httpd.Conn, l *lapsed) bool {
 // revive registers conn again if its consumer has lapsed, else it returns errNotRegistered.
 func (s *Service) revive(ctx context.Context, conn *httpd.Conn) error {
 	s.mu.RLock()
-	l := s.lapsed[conn]
+	l, live := s.lapsed[conn], s.conns[conn] != nil
 	s.mu.RUnlock()
+	if live { // since the caller looked
+		return nil
+	}
 	if l == nil {
 		return errNotRegistered
 	}

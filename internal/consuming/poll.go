@@ -118,6 +118,7 @@ func (s *Service) settle(ctx context.Context, ses *session, ack ack) (ackResult,
 		a.waitReached(ctx, receiveGrace)
 		g.mu.Lock()
 	}
+	s.reassignOpen(ses)
 	if ses.gone {
 		return "", errNotRegistered
 	}

@@ -87,7 +87,8 @@ type Service struct {
 	feeds     feeds
 	readers   readers
 	damage    once
-	recovered atomic.Bool // the positions on all topics are known to the local database
+	assign    func(topic string, partitions int, members []string) []int32 // assign, but for tests
+	recovered atomic.Bool                                                  // the positions on all topics are known to the local database
 
 	unbound     atomic.Int64  // subscriptions that are not bound
 	answerBytes atomic.Int64  // of answers that are being written
@@ -108,6 +109,7 @@ func New(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg:       cfg,
 		log:       cfg.Logger,
+		assign:    assign,
 		rebind:    make(chan struct{}, 1),
 		stateless: map[string]*session{},
 		conns:     map[*httpd.Conn]*session{},

@@ -1,7 +1,6 @@
 package consuming
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -25,10 +24,7 @@ type subscription struct {
 	policy  policy // of the first member that registered
 	open    []uint64
 	cursors map[topology.Partition]*cursor
-	stale   bool     // members came or went since owners was computed
-	members []string // sorted
-	owners  []int32  // by partition: index in members, or nobody
-	masks   map[string][]uint64
+	owners  owners
 }
 
 // feed is what the store tells a subscription about the topic it is bound to.
@@ -49,7 +45,7 @@ type cursor struct {
 }
 
 func newSubscription(g *group, name string, p policy) *subscription {
-	return &subscription{group: g, name: name, policy: p, stale: true}
+	return &subscription{group: g, name: name, policy: p, owners: owners{changes: 1}}
 }
 
 // bind makes sub deliver t. The caller holds group.mu, has the feed listen to the store next, and then
@@ -60,8 +56,7 @@ func (sub *subscription) bind(t topology.Topic, tp *topicPositions) {
 	sub.feed = &feed{sub: sub, ready: make([]atomic.Uint64, words)}
 	sub.open = make([]uint64, words)
 	sub.cursors = map[topology.Partition]*cursor{}
-	sub.stale = true
-	sub.owners, sub.members, sub.masks = nil, nil, nil
+	sub.owners.reset()
 	sub.bound = true
 	sub.fresh = false
 }
@@ -74,8 +69,7 @@ func (sub *subscription) unbind() {
 	sub.bound = false
 	sub.fresh = true
 	sub.feed, sub.cursors = nil, nil
-	sub.owners, sub.members, sub.masks = nil, nil, nil
-	sub.stale = true
+	sub.owners.reset()
 }
 
 func (f *feed) set(p topology.Partition) { f.ready[p/64].Or(1 << (p % 64)) }
@@ -129,77 +123,13 @@ func (sub *subscription) commitTo(p topology.Partition, c *cursor, offset topolo
 	sub.moveTo(p, c, c.next)
 }
 
-// assigned brings the owners up to the members of the group and returns how many partitions went from one member to
-// another. What is open at those is given back, so the new owner begins at the committed position. The caller holds
-// group.mu and sub is bound.
-func (sub *subscription) assigned() (moved int) {
-	if !sub.stale {
-		return 0
-	}
-	members := sub.group.subscribers(sub.name)
-	owners := assign(sub.name, sub.topic.Partitions, members)
-	for p, c := range sub.cursors {
-		if ownerOf(owners, members, p) != ownerOf(sub.owners, sub.members, p) {
-			sub.rewind(p, c)
-		}
-	}
-	for p := range sub.owners {
-		before, now := ownerOf(sub.owners, sub.members, topology.Partition(p)), ownerOf(owners, members, topology.Partition(p))
-		if before != "" && now != "" && before != now {
-			moved++
-		}
-	}
-	sub.members, sub.owners, sub.masks = members, owners, nil
-	sub.stale = false
-	return moved
-}
-
-// owner is the id of the member that owns p; "" when there is none. The caller holds group.mu and has called assigned.
-func (sub *subscription) owner(p topology.Partition) string {
-	return ownerOf(sub.owners, sub.members, p)
-}
-
-func ownerOf(owners []int32, members []string, p topology.Partition) string {
-	if int(p) >= len(owners) || owners[p] == nobody {
-		return ""
-	}
-	return members[owners[p]]
-}
-
-// mask has the bits of the partitions that member owns; nil when there are none. The caller holds group.mu and has
-// called assigned.
-func (sub *subscription) mask(member string) []uint64 {
-	if m, ok := sub.masks[member]; ok {
-		return m
-	}
-	i, ok := slices.BinarySearch(sub.members, member)
-	if !ok {
-		return nil
-	}
-	var mask []uint64
-	for p, owner := range sub.owners {
-		if int(owner) != i {
-			continue
-		}
-		if mask == nil {
-			mask = make([]uint64, len(sub.open))
-		}
-		mask[p/64] |= 1 << (p % 64)
-	}
-	if sub.masks == nil {
-		sub.masks = map[string][]uint64{}
-	}
-	sub.masks[member] = mask
-	return mask
-}
-
 // wakeOwner lets the polls of the owner of p look again, but for that of by. The caller holds group.mu.
 func (sub *subscription) wakeOwner(p topology.Partition, by *session) {
-	if !sub.bound || sub.stale {
+	if !sub.bound || sub.owners.stale() {
 		sub.group.wakeAll()
 		return
 	}
-	if m := sub.group.members[sub.owner(p)]; m != nil {
+	if m := sub.group.members[sub.owners.of(p)]; m != nil {
 		for _, ses := range m.sessions {
 			if ses != by {
 				ses.signal()
@@ -217,11 +147,11 @@ func (f *feed) advanced(p topology.Partition) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if sub.stale || sub.feed != f {
+	if sub.owners.stale() || sub.feed != f {
 		g.wakeAll()
 		return
 	}
-	if m := g.members[sub.owner(p)]; m != nil {
+	if m := g.members[sub.owners.of(p)]; m != nil {
 		for _, ses := range m.sessions {
 			if ses.sleeping {
 				ses.signal()
