@@ -18,6 +18,10 @@ type Config struct {
 
 	// EnsureRoom is asked before each write whether n more bytes may be taken from the disk; it may free room first. An
 	// error refuses the write. n is 0 for a write that goes to room taken before. nil asks the file system only.
+	//
+	// Open asks too, before badger is opened, for the room to recover: some MiB if the last process was killed. An owner that
+	// keeps a reserve does well to give it up then, whether or not it has recovered itself; otherwise only the ballast helps.
+	// An error does not stop Open or Close if the disk has the room.
 	EnsureRoom func(n int64) error
 
 	Logger     zerolog.Logger        // the zero Logger discards
@@ -53,8 +57,9 @@ var (
 	ErrNewer = errors.New("the folder is of a newer version")
 	// ErrOtherOrdinal means that the folder belongs to a broker of another ordinal.
 	ErrOtherOrdinal = errors.New("the folder belongs to another broker")
-	// ErrDamaged means that a file of the folder does not hold what was written to it. Nothing is served from the rest, since
-	// the broker would not know what it had promised: treat the folder as a lost disk.
+	// ErrDamaged means that a table, or the log of badger, does not hold what was written to it; the text names the file, and
+	// in a log the position. Nothing is served from the rest, since the broker would not know what it had promised: treat the
+	// folder as a lost disk. A log whose end alone cannot be read is no damage: the process or machine stopped in a write.
 	ErrDamaged = errors.New("the folder is damaged")
 )
 

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/skeinmq/skein/internal/topology"
 )
 
 // TestKilled kills a process that writes, at a random time: what it had been told is stored is there afterwards, and of
@@ -203,17 +201,5 @@ func TestDamagedTable(t *testing.T) {
 	}
 	if _, err := Open(Config{Dir: dir}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a table that is gone: %v", err)
-	}
-}
-
-// TestFailedSync: after an error of the disk no update is taken any more.
-func TestFailedSync(t *testing.T) {
-	db := openDB(t, t.TempDir())
-	db.mu.Lock()
-	_ = db.fail(errors.New("input/output error"))
-	db.mu.Unlock()
-	err := db.Update(false, func(put func(k, v []byte), _ func(k []byte)) { put([]byte("k"), nil) })
-	if !errors.Is(err, topology.ErrUnavailable) || get(t, db, "k") != "absent" {
-		t.Errorf("got %v", err)
 	}
 }

@@ -149,3 +149,31 @@ func TestKilledOnFullDisk(t *testing.T) {
 	checkStored(t, db, "first", n)
 	put(t, db, "again", "v")
 }
+
+// TestStartsOnFullDisk: killed on a full disk and started on it again, some times over, the database opens, and takes updates.
+func TestStartsOnFullDisk(t *testing.T) {
+	if dir := os.Getenv("LOCALDB_STARTS"); dir != "" {
+		db, err := Open(Config{Dir: filepath.Join(dir, "db")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, dir)
+		for i := range 50 {
+			promise(t, db, true, fmt.Sprintf("g/%d", i), "promised")
+		}
+		fmt.Println("start", db.Identity().Start)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	dir := mountSmall(t, 32)
+	for round := range 12 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestStartsOnFullDisk$")
+		cmd.Env = append(os.Environ(), "LOCALDB_STARTS="+dir)
+		out, _ := cmd.Output()
+		if !strings.Contains(string(out), fmt.Sprintf("start %d\n", round+1)) {
+			t.Fatalf("start %d: the process said %q", round+1, out)
+		}
+	}
+	db := openDB(t, filepath.Join(dir, "db"))
+	checkStored(t, db, "g", 50)
+	fill(t, dir)
+}

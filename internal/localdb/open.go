@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/rs/zerolog"
@@ -31,10 +32,11 @@ type DB struct {
 	closed bool
 	ops    sync.WaitGroup // calls under way; none is added once closed
 
-	mu     sync.Mutex // one transaction at a time
-	wal    wal
-	seq    uint64 // transactions committed
-	failed error  // a sync that failed: nothing is written any more
+	failure failure // of a write or sync: nothing is written any more
+
+	mu  sync.Mutex // one transaction at a time
+	wal wal
+	seq uint64 // transactions committed
 
 	syncing sync.Mutex    // one sync at a time
 	synced  atomic.Uint64 // transactions known durable; <= seq
@@ -63,6 +65,7 @@ func open(cfg Config) (_ *DB, err error) {
 		log:        cfg.Logger,
 		ensureRoom: cfg.EnsureRoom,
 		metrics:    newMetrics(cfg.Registerer),
+		failure:    failure{set: make(chan struct{})},
 	}
 	if db.lock, err = lockFolder(cfg.Dir); err != nil {
 		return nil, err
@@ -75,10 +78,15 @@ func open(cfg Config) (_ *DB, err error) {
 	if err := checkSchema(cfg.Dir); err != nil {
 		return nil, err
 	}
-	if err := db.prepare(); err != nil {
+	logs, err := db.prepare()
+	if err != nil {
 		return nil, err
 	}
-	if db.badger, err = openBadger(db.kv, cfg.Logger); err != nil {
+	trouble := func(err error) { _ = db.fail(err) }
+	if db.badger, err = openBadger(db.kv, badgerLog{cfg.Logger, trouble}); err != nil {
+		return nil, err
+	}
+	if err := db.awaitTables(logs); err != nil {
 		return nil, err
 	}
 	if err := db.settle(cfg.Ordinal); err != nil {
@@ -89,8 +97,8 @@ func open(cfg Config) (_ *DB, err error) {
 }
 
 // openBadger opens badger in dir. Badger hands its errors on as text, so that is what tells damage from other trouble.
-func openBadger(dir string, log zerolog.Logger) (*badger.DB, error) {
-	b, err := badger.Open(badgerOptions(dir, badgerLog{log}))
+func openBadger(dir string, log badgerLog) (*badger.DB, error) {
+	b, err := badger.Open(badgerOptions(dir, log))
 	switch {
 	case err == nil:
 		return b, nil
@@ -103,20 +111,52 @@ func openBadger(dir string, log zerolog.Logger) (*badger.DB, error) {
 	}
 }
 
-// prepare brings the folder into the state that badger can open without meeting a full disk.
-func (db *DB) prepare() error {
+// prepare brings the folder into the state that badger can open without meeting a full disk or anything it trusts without
+// reason. It returns the logs that badger will flush to tables.
+func (db *DB) prepare() ([]checkedLog, error) {
 	if err := os.MkdirAll(db.kv, 0o750); err != nil {
-		return err
+		return nil, err
 	}
-	logs, err := removeUnusedLogs(db.kv)
+	if err := removeUnusedLogs(db.kv); err != nil {
+		return nil, err
+	}
+	logs, err := checkLogs(db.kv)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	tables, err := cutLogs(logs, db.log)
+	if err != nil {
+		return nil, err
 	}
 	// Each log left by a process that did not close is flushed to a table, and a new log begins.
-	if err := db.makeRoom(int64(logs)*tableRoom + walRoom + 64<<10); err != nil {
-		return err
+	if err := db.makeRoom(tables + walRoom + 64<<10); err != nil {
+		return nil, err
 	}
-	return allocateDiscard(db.kv)
+	return logs, allocateDiscard(db.kv)
+}
+
+// awaitTables waits until badger, which does so in the background, has flushed the logs that it found: it removes each
+// then. The room that these tables need is so not given to anything else.
+func (db *DB) awaitTables(logs []checkedLog) error {
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for _, log := range logs {
+		for {
+			if _, err := os.Stat(log.path); errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			select {
+			case <-db.failure.set:
+				return db.failure.err
+			case <-deadline.C:
+				return fmt.Errorf("log %s was not made a table within a minute", log.path)
+			case <-tick.C:
+			}
+		}
+	}
+	return nil
 }
 
 // settle completes the opening: room for what is written next, what a crash left undone, who we are.
@@ -135,8 +175,8 @@ func (db *DB) settle(ordinal topology.Ordinal) error {
 	return nil
 }
 
-// Close ends the database: it waits for calls under way, then flushes what is in memory to one table. Calls after it get
-// ErrClosed.
+// Close ends the database: it waits for calls under way, then flushes what is in memory to one table, unless the database
+// has failed: then it writes nothing, and the folder stays locked until the process ends. Calls after it get ErrClosed.
 func (db *DB) Close() error {
 	db.life.Lock()
 	if db.closed {
@@ -156,16 +196,19 @@ func (db *DB) Close() error {
 }
 
 // shut lets go of all that open took. On a full disk badger is not closed, since that writes a table: all stays in its log,
-// which the next Open reads.
+// which the next Open reads. After a failure it is not closed either, and the folder stays locked, as badger may still be
+// trying to write; both end with the process.
 func (db *DB) shut() (err error) {
+	if db.badger != nil && db.failure.get() != nil {
+		return nil // what badger logs to keeps db alive, and with it the open lock file
+	}
 	if db.badger != nil {
-		if err = db.makeRoom(tableRoom); err != nil {
+		if err = db.makeRoom(tableBound(db.wal.used)); err != nil {
 			db.log.Warn().Err(err).Msg("no room to flush the local database, its log is kept")
 			err = db.badger.Sync()
 		} else {
 			err = db.badger.Close()
-			_, removed := removeUnusedLogs(db.kv)
-			err = errors.Join(err, removed)
+			err = errors.Join(err, removeUnusedLogs(db.kv))
 		}
 	}
 	if db.wal.file != nil {
@@ -188,28 +231,25 @@ func (db *DB) enter() error {
 func (db *DB) leave() { db.ops.Done() }
 
 // removeUnusedLogs removes the logs that were made ahead and never written: they have no bytes, which badger takes for an
-// error. It returns how many logs stay.
-func removeUnusedLogs(dir string) (int, error) {
+// error.
+func removeUnusedLogs(dir string) error {
 	logs, err := filepath.Glob(filepath.Join(dir, "*.mem"))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	left := 0
 	for _, path := range logs {
 		info, err := os.Stat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return 0, err
-		case info.Size() > 0:
-			left++
-		default:
+			return err
+		case info.Size() == 0:
 			if err := os.Remove(path); err != nil {
-				return 0, err
+				return err
 			}
 		}
 	}
-	return left, nil
+	return nil
 }
 
 // allocateDiscard makes the file of discard statistics ahead, as small as badger takes it, with its room on disk.

@@ -78,7 +78,7 @@ func (db *DB) scan(prefix []byte, fn func(key, value []byte) error) error {
 // Without, it survives the end of the process but not that of the machine.
 //
 // Errors: topology.ErrDiskFull and topology.ErrTooLarge, nothing is written; ErrClosed; after an error of the disk
-// topology.ErrUnavailable, for the rest of the process: whether that update is there, the next Open tells.
+// topology.ErrUnavailable, for the rest of the process (see Failed): whether that update is there, the next Open tells.
 func (db *DB) Update(sync bool, fn func(put func(key, value []byte), del func(key []byte))) error {
 	if err := db.enter(); err != nil {
 		return err
@@ -108,10 +108,10 @@ func (db *DB) update(sync bool, b *batch) error {
 func (db *DB) write(b *batch) (uint64, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.failed != nil {
-		return 0, fmt.Errorf("%w: %w", topology.ErrUnavailable, db.failed)
+	err := db.failure.get()
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", topology.ErrUnavailable, err)
 	}
-	var err error
 	if b.fits() {
 		err = db.commit(b.ops)
 	} else {
@@ -134,12 +134,13 @@ func (db *DB) commit(ops []op) error {
 	}
 	txn := db.badger.NewTransaction(true)
 	defer txn.Discard()
+	doubt := db.doubt()
 	for _, o := range ops {
 		var err error
 		if o.del {
 			err = txn.Delete(o.key)
 		} else {
-			err = txn.SetEntry(badger.NewEntry(o.key, o.value))
+			err = txn.SetEntry(badger.NewEntry(o.key, o.value).WithMeta(doubt))
 		}
 		if err != nil {
 			return fmt.Errorf("key %q: %w", o.key, err)
@@ -153,15 +154,6 @@ func (db *DB) commit(ops []op) error {
 		return db.fail(err)
 	}
 	return nil
-}
-
-// fail notes that a write or sync failed midway. The caller holds mu.
-func (db *DB) fail(err error) error {
-	if db.failed == nil {
-		db.failed = err
-		db.log.Error().Err(err).Str("dir", db.dir).Msg("local database takes no more writes")
-	}
-	return fmt.Errorf("%w: %w", topology.ErrUnavailable, err)
 }
 
 // syncTo makes the transactions up to seq durable, unless another call has done so while this one waited.
@@ -184,8 +176,8 @@ func (db *DB) syncTo(seq uint64) error {
 	if err != nil {
 		return db.fail(err)
 	}
-	if db.failed != nil {
-		return fmt.Errorf("%w: %w", topology.ErrUnavailable, db.failed)
+	if err := db.failure.get(); err != nil {
+		return fmt.Errorf("%w: %w", topology.ErrUnavailable, err)
 	}
 	db.synced.Store(max(db.synced.Load(), upTo))
 	return nil

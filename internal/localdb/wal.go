@@ -177,8 +177,11 @@ func diskFull(err error, what string) error {
 }
 
 // The ballast is a file that only takes room. A database that has to be opened or closed on a full disk gives it up: that
-// is the room for the table that its log is flushed to.
-const ballastBytes = 4 << 20
+// is the room for the table that its log is flushed to. It gives up no more than is needed, so that it lasts for some starts.
+const (
+	ballastBytes = 4 << 20
+	ballastSlack = 32 << 10 // what the file system may take for itself
+)
 
 func (db *DB) ballastPath() string { return filepath.Join(db.dir, "ballast") }
 
@@ -189,17 +192,38 @@ func (db *DB) makeRoom(n int64) error {
 	if free == nil {
 		return nil
 	}
-	if err := os.Remove(db.ballastPath()); err != nil {
-		return errors.Join(free, asked)
+	if err := db.giveBallast(n); err != nil {
+		return errors.Join(free, asked, err)
 	}
-	db.log.Warn().Str("dir", db.dir).Msg("the disk is full, the ballast of the local database is given up")
+	db.log.Warn().Str("dir", db.dir).Int64("bytes", n).Msg("the disk is full, ballast of the local database is given up")
 	return db.checkFree(n)
 }
 
-// takeBallast takes the ballast when there is much more room than that.
+// giveBallast cuts the ballast by what is missing to n free bytes, no more: the rest is for the next time.
+func (db *DB) giveBallast(n int64) error {
+	free, err := freeBytes(db.kv)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(db.ballastPath(), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(max(0, info.Size()-(n-free)-ballastSlack)); err != nil {
+		return err
+	}
+	return f.Sync() // some file systems free the blocks only then
+}
+
+// takeBallast takes the ballast, or what is missing of it, when there is much more room than that.
 func (db *DB) takeBallast() {
 	path := db.ballastPath()
-	if _, err := os.Stat(path); err == nil || db.checkFree(4*ballastBytes) != nil {
+	if info, err := os.Stat(path); err == nil && info.Size() >= ballastBytes || db.checkFree(4*ballastBytes) != nil {
 		return
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
@@ -212,6 +236,10 @@ func (db *DB) takeBallast() {
 		_ = os.Remove(path)
 	}
 }
+
+// tableBound is the most that a table takes on disk which a log of n bytes is flushed to. Besides its entries, smaller there,
+// it holds an index with the first key of each block, and a filter.
+func tableBound(n int64) int64 { return min(tableRoom, 2*n+16<<10) }
 
 // entryBound is the most that an entry takes in a log or memtable: a node of the skip list is the larger part.
 func entryBound(key, value []byte) int64 {
