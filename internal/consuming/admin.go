@@ -190,11 +190,15 @@ func (s *Service) Seek(ctx context.Context, group string, r topology.SeekRequest
 		return nil, err
 	}
 	tp := s.positions.of(t)
-	led, err := s.coverAll(tp)
+	list, err := s.coverAll(tp)
 	if err != nil {
 		return nil, err
 	}
-	if r.Partition != nil && !slices.ContainsFunc(led, func(p topology.Partition) bool {
+	led := make(map[topology.Partition]bool, len(list))
+	for _, p := range list {
+		led[p] = true
+	}
+	if r.Partition != nil && !slices.ContainsFunc(list, func(p topology.Partition) bool {
 		_, ok := s.positions.position(tp, p, group)
 		return ok
 	}) {
@@ -202,7 +206,7 @@ func (s *Service) Seek(ctx context.Context, group string, r topology.SeekRequest
 	}
 	changes := make([]topology.PositionChange, 0, len(partitions))
 	for _, p := range partitions {
-		if !slices.Contains(led, p) {
+		if !led[p] {
 			return nil, fmt.Errorf("seek on %s/%d: %w", t.Name, p, topology.ErrNotLeader)
 		}
 		to, err := s.seekTarget(t.Log(p), &r)
@@ -432,14 +436,17 @@ func (s *Service) overlay(list *[]storedPosition, name string) {
 	s.positions.mu.Lock()
 	dirty := slices.Collect(maps.Keys(s.positions.dirty))
 	s.positions.mu.Unlock()
+	newer := make(map[topology.LogID]bool, len(dirty))
+	for _, l := range dirty {
+		newer[l.of] = true
+	}
+	*list = slices.DeleteFunc(*list, func(p storedPosition) bool { return newer[p.topic.Log(p.partition)] })
 	for _, l := range dirty {
 		t, ok := s.cfg.Topics.ByID(l.of.Topic)
 		if !ok {
 			continue
 		}
-		now := l.groups()
-		*list = slices.DeleteFunc(*list, func(p storedPosition) bool { return p.topic.ID == l.of.Topic && p.partition == l.of.Partition })
-		for g, p := range now {
+		for g, p := range l.groups() {
 			if name == "" || g == name {
 				*list = append(*list, storedPosition{group: g, topic: t, partition: l.of.Partition, position: p})
 			}

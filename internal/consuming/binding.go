@@ -25,7 +25,8 @@ import (
 //
 // What the policy decided is stored where it is not the beginning, and on the first partition in any case. So a position
 // that is not stored always means the beginning, and a topic costs one stored position for each group, not one for each
-// partition.
+// partition. The first partition is stored last, and its position says that the decision is complete: a crash in between
+// leaves positions of registrations only, which do not count as having been there.
 func (s *Service) bind(ctx context.Context, sub *subscription) error {
 	sub.binding.Lock()
 	defer sub.binding.Unlock()
@@ -104,30 +105,40 @@ func (s *Service) begin(ctx context.Context, name string, tp *topicPositions, le
 	if len(led) == 0 {
 		return nil
 	}
-	var pending []*positionLog // known, but perhaps not committed since an earlier attempt
-	for _, p := range led {
-		if _, ok := s.positions.position(tp, p, name); ok {
-			pending = append(pending, tp.get(p))
+	var logs []*positionLog // of what is known, but perhaps not committed since an earlier attempt, and of what is decided now
+	known := make(map[topology.Partition]bool, len(led))
+	decided := false
+	for i, p := range led {
+		if pos, ok := s.positions.position(tp, p, name); ok {
+			logs, known[p] = append(logs, tp.get(p)), true
+			decided = decided || i == 0 || pos.reason != byRegister
 		}
 	}
-	if len(pending) > 0 {
-		return s.positions.flush(ctx, pending)
+	if decided {
+		return s.positions.flush(ctx, logs)
 	}
 	if fresh {
 		pol = policyEarliest
 	}
-	now := s.cfg.Now().UnixMilli()
-	var logs []*positionLog
-	for i, p := range led {
+	decide := func(p topology.Partition) change {
 		info := s.cfg.Logs.Info(tp.topic.Log(p))
-		at := pol.resolve(info)
-		if i > 0 && (at == 0 || pol == policyEarliest) {
+		return change{position: position{
+			offset: pol.resolve(info), version: info.Version, timestamp: s.cfg.Now().UnixMilli(), reason: byRegister,
+		}}
+	}
+	for _, p := range led[1:] {
+		if known[p] || pol == policyEarliest {
 			continue
 		}
-		c := change{position: position{offset: at, version: info.Version, timestamp: now, reason: byRegister}}
-		logs = append(logs, s.positions.set(tp, p, name, c))
+		if c := decide(p); c.offset > 0 {
+			logs = append(logs, s.positions.set(tp, p, name, c))
+		}
 	}
-	return s.positions.flush(ctx, logs)
+	first := decide(led[0])
+	if err := s.positions.flush(ctx, logs); err != nil {
+		return err
+	}
+	return s.positions.flush(ctx, []*positionLog{s.positions.set(tp, led[0], name, first)})
 }
 
 // install lets sub deliver t.

@@ -85,6 +85,8 @@ func (s *Service) commitNow(ses *session, conn *httpd.Conn, ack ack, positions [
 			return nil, nil
 		}
 		return nil, errUnknownAnswer
+	case ack.kind == ackLast && a != nil && !a.reached(conn) && len(positions) > 0:
+		return nil, fmt.Errorf("commit: the answer with these records is not known to be with the client yet: %w", topology.ErrUnavailable)
 	case ack.kind == ackLast && a != nil && !a.reached(conn):
 		return nil, nil // nobody has it yet; it is committed or given back later
 	case ses.lost && a == nil:
@@ -102,8 +104,9 @@ func (s *Service) commitNow(ses *session, conn *httpd.Conn, ack ack, positions [
 // holds group.mu.
 func (s *Service) commitPositions(ses *session, positions []partialPosition) error {
 	found := make([]*delivery, len(positions))
+	open := ses.open.byPlace()
 	for i, p := range positions {
-		d := ses.open.find(p.Topic, p.Partition)
+		d := open[openPlace{p.Topic, p.Partition}]
 		if d == nil {
 			return fmt.Errorf("%w commit: nothing of %s/%d is open at this consumer", topology.ErrInvalid, p.Topic, p.Partition)
 		}
@@ -123,16 +126,25 @@ func (s *Service) commitPositions(ses *session, positions []partialPosition) err
 	return nil
 }
 
-func (a *answer) find(topic string, p topology.Partition) *delivery {
+// openPlace names a partition in an answer.
+type openPlace struct {
+	topic     string
+	partition topology.Partition
+}
+
+// byPlace finds the deliveries of a, which may be nil.
+func (a *answer) byPlace() map[openPlace]*delivery {
 	if a == nil {
 		return nil
 	}
+	found := make(map[openPlace]*delivery, len(a.deliveries))
 	for i := range a.deliveries {
-		if d := &a.deliveries[i]; d.sub.name == topic && d.partition == p {
-			return d
+		d := &a.deliveries[i]
+		if at := (openPlace{d.sub.name, d.partition}); found[at] == nil {
+			found[at] = d
 		}
 	}
-	return nil
+	return found
 }
 
 // goodbye ends a session. With commit what it has open is committed first, as by a poll, and waited for.

@@ -61,10 +61,12 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 func getScratch() *scratch { return scratches.Get().(*scratch) }
 
 func putScratch(w *scratch) {
-	if cap(w.read) <= keepRead {
+	if w.small() {
 		scratches.Put(w)
 	}
 }
+
+func (w *scratch) small() bool { return cap(w.read) <= keepRead && w.decoder.Held() <= keepRead }
 
 // answers holds buffers of answers.
 var answers = sync.Pool{New: func() any { return new(buffer) }}
@@ -83,7 +85,7 @@ func getBuffer() *buffer {
 }
 
 func putBuffer(b *buffer) {
-	if cap(b.b) <= keepAnswer && cap(b.raw) <= keepRead {
+	if cap(b.b) <= keepAnswer && cap(b.raw) <= keepRead && cap(b.heads) <= keepRead/8 {
 		answers.Put(b)
 	}
 }

@@ -79,6 +79,7 @@ func (g *group) add(ses *session, now time.Time) (begun int) {
 	ses.lastSeen = now
 	m.sessions = append(m.sessions, ses)
 	changed := false
+	seen := make(map[*subscription]struct{}, len(ses.topics))
 	for _, name := range ses.topics {
 		sub := g.subs[name]
 		if sub == nil {
@@ -86,10 +87,12 @@ func (g *group) add(ses *session, now time.Time) (begun int) {
 			g.subs[name] = sub
 			begun++
 		}
-		if !slices.Contains(ses.subs, sub) {
+		if _, twice := seen[sub]; !twice {
+			seen[sub] = struct{}{}
 			ses.subs = append(ses.subs, sub)
 		}
 		if m.topics[name]++; m.topics[name] == 1 {
+			sub.members++
 			sub.owners.changed()
 			changed = true
 		}
@@ -123,7 +126,7 @@ func (g *group) remove(ses *session) (ended []*subscription) {
 		changed = true
 		sub := g.subs[name]
 		sub.owners.changed()
-		if !g.anyoneHas(name) {
+		if sub.members--; sub.members == 0 {
 			delete(g.subs, name)
 			ended = append(ended, sub)
 		}
@@ -133,15 +136,6 @@ func (g *group) remove(ses *session) (ended []*subscription) {
 	}
 	ses.signal()
 	return ended
-}
-
-func (g *group) anyoneHas(topic string) bool {
-	for _, m := range g.members {
-		if m.topics[topic] > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // changed notes that members came or went, and lets every poll that waits look again. The caller holds mu.

@@ -71,14 +71,18 @@ func newPositions(cfg *Config, m *metrics) *positions {
 	}
 }
 
-// of returns the positions on t, none of them loaded yet if t was not asked for before.
+// of returns the positions on t, none of them loaded yet if t was not asked for before. They are not kept if t is gone.
 func (s *positions) of(t topology.Topic) *topicPositions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tp := s.byTopic[t.ID]
 	if tp == nil {
 		tp = &topicPositions{topic: t, covered: make([]atomic.Uint32, t.Partitions), logs: map[topology.Partition]*positionLog{}}
-		s.byTopic[t.ID] = tp
+		// A topic that went meanwhile was forgotten before: it must not come back to stay. One that goes now is
+		// forgotten after this.
+		if _, ok := s.topics.ByID(t.ID); ok {
+			s.byTopic[t.ID] = tp
+		}
 	}
 	return tp
 }

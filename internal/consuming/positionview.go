@@ -118,6 +118,9 @@ func (s *positions) save() error {
 	s.mu.Unlock()
 	t := transaction{kv: s.kv}
 	for _, l := range logs {
+		if _, ok := s.topics.ByID(l.of.Topic); !ok {
+			continue // it was forgotten, or will be
+		}
 		if d, ok := l.takeDelta(); ok {
 			t.add(d)
 		}

@@ -124,9 +124,10 @@ func New(cfg Config) (*Service, error) {
 
 // Periods of Run.
 const (
-	sweepInterval  = time.Second      // expiry, new topics, views, snapshots
-	unbindInterval = 10 * time.Second // topics that are gone: ForgetTopic tells sooner
-	finalTimeout   = 10 * time.Second // for what is left to write at the end
+	sweepInterval  = time.Second           // expiry, new topics, views, snapshots
+	unbindInterval = 10 * time.Second      // topics that are gone: ForgetTopic tells sooner
+	bindInterval   = 50 * time.Millisecond // new topics at the earliest, since looking for them costs a look at all groups
+	finalTimeout   = 10 * time.Second      // for what is left to write at the end
 )
 
 // Run writes the commits of polls, lets idle consumers go, binds consumers to topics that come to exist, and keeps the
@@ -137,7 +138,11 @@ func (s *Service) Run(ctx context.Context) error {
 	defer sweep.Stop()
 	unbind := time.NewTicker(unbindInterval)
 	defer unbind.Stop()
-	var commit <-chan time.Time // runs while commits wait
+	var (
+		commit <-chan time.Time // runs while commits wait
+		bind   <-chan time.Time // runs while a topic may have come
+		bound  time.Time        // when new topics were looked for last
+	)
 	for {
 		select {
 		case <-ctx.Done():
@@ -150,7 +155,13 @@ func (s *Service) Run(ctx context.Context) error {
 			commit = nil
 			s.flushCommits(ctx)
 		case <-s.rebind:
+			if bind == nil {
+				bind = time.After(time.Until(bound.Add(bindInterval)))
+			}
+		case <-bind:
+			bind = nil
 			s.bindNew(ctx)
+			bound = time.Now()
 		case <-sweep.C:
 			s.expire()
 			s.bindNew(ctx)

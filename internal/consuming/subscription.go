@@ -24,6 +24,7 @@ type subscription struct {
 	policy  policy // of the first member that registered
 	open    []uint64
 	cursors map[topology.Partition]*cursor
+	members int // that registered for it
 	owners  owners
 }
 
