@@ -45,10 +45,6 @@ func (a *Admin) seekGroup(w http.ResponseWriter, r *http.Request) {
 		httpd.RefuseError(w, err)
 		return
 	}
-	if err := checkSeek(body); err != nil {
-		httpd.RefuseError(w, err)
-		return
-	}
 	changes, err := a.cfg.Groups.Seek(r.Context(), name, body)
 	if err != nil {
 		httpd.RefuseError(w, err)
@@ -58,30 +54,6 @@ func (a *Admin) seekGroup(w http.ResponseWriter, r *http.Request) {
 		changes = []topology.PositionChange{}
 	}
 	httpd.WriteJSON(w, http.StatusOK, map[string]any{"positions": changes})
-}
-
-// checkSeek refuses what is wrong in itself, whatever the group and its positions are.
-func checkSeek(r topology.SeekRequest) error {
-	if err := topology.CheckTopicName(r.Topic, true); err != nil {
-		return err
-	}
-	if r.Partition != nil && *r.Partition < 0 {
-		return fmt.Errorf("%w partition: %d; allowed are 0 and more", topology.ErrInvalid, *r.Partition)
-	}
-	switch r.To {
-	case topology.SeekEarliest, topology.SeekLatest:
-	case topology.SeekOffset:
-		if r.Offset == nil || *r.Offset < 0 {
-			return fmt.Errorf(`%w seek: to "offset" needs an "offset" of 0 or more`, topology.ErrInvalid)
-		}
-	case topology.SeekTime:
-		if _, err := httpd.ParseTime(r.Time); err != nil {
-			return fmt.Errorf(`seek to "time": %w`, err)
-		}
-	default:
-		return fmt.Errorf(`%w seek: "to" is %q; allowed are "earliest", "latest", "offset", "time"`, topology.ErrInvalid, r.To)
-	}
-	return nil
 }
 
 func (a *Admin) deleteGroup(w http.ResponseWriter, r *http.Request) {

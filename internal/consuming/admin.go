@@ -233,14 +233,14 @@ func (s *Service) checkSeek(group string, r *topology.SeekRequest) (topology.Top
 	case topology.SeekEarliest, topology.SeekLatest:
 	case topology.SeekOffset:
 		if r.Offset == nil || *r.Offset < 0 {
-			return topology.Topic{}, nil, fmt.Errorf("%w offset: a seek to an offset names one, from 0", topology.ErrInvalid)
+			return topology.Topic{}, nil, fmt.Errorf(`%w seek: to "offset" needs an "offset" of 0 or more`, topology.ErrInvalid)
 		}
 	case topology.SeekTime:
 		if _, err := httpd.ParseTime(r.Time); err != nil {
-			return topology.Topic{}, nil, err
+			return topology.Topic{}, nil, fmt.Errorf(`seek to "time": %w`, err)
 		}
 	default:
-		return topology.Topic{}, nil, fmt.Errorf("%w to: %q; allowed are earliest, latest, offset and time", topology.ErrInvalid, r.To)
+		return topology.Topic{}, nil, fmt.Errorf(`%w seek: "to" is %q; allowed are "earliest", "latest", "offset", "time"`, topology.ErrInvalid, r.To)
 	}
 	t, ok := s.cfg.Topics.Lookup(r.Topic)
 	if !ok {

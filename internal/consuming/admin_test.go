@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,25 +140,29 @@ func TestSeek(t *testing.T) {
 func TestWrongSeeks(t *testing.T) {
 	w := newWorld(t)
 	w.topics.create("t", 3)
-	minus, one, three := topology.Offset(-1), topology.Offset(1), topology.Partition(3)
+	minus, one, three, below := topology.Offset(-1), topology.Offset(1), topology.Partition(3), topology.Partition(-1)
 	zero := topology.Partition(0)
 	w.register("m", "g", earliest, "t")
 	for name, c := range map[string]struct {
 		r    topology.SeekRequest
 		want error
+		text string
 	}{
-		"unknown topic":      {topology.SeekRequest{Topic: "u", To: "latest"}, topology.ErrUnknownTopic},
-		"no topic":           {topology.SeekRequest{To: "latest"}, topology.ErrInvalid},
-		"unknown place":      {topology.SeekRequest{Topic: "t", To: "middle"}, topology.ErrInvalid},
-		"offset is missing":  {topology.SeekRequest{Topic: "t", To: "offset"}, topology.ErrInvalid},
-		"offset is negative": {topology.SeekRequest{Topic: "t", To: "offset", Offset: &minus}, topology.ErrInvalid},
-		"offset is outside":  {topology.SeekRequest{Topic: "t", To: "offset", Offset: &one, Partition: &zero, Force: true}, topology.ErrInvalid},
-		"time is missing":    {topology.SeekRequest{Topic: "t", To: "time"}, topology.ErrInvalid},
-		"no such partition":  {topology.SeekRequest{Topic: "t", To: "latest", Partition: &three}, topology.ErrInvalid},
-		"live members":       {topology.SeekRequest{Topic: "t", To: "latest"}, topology.ErrConflict},
+		"unknown topic":      {topology.SeekRequest{Topic: "u", To: "latest"}, topology.ErrUnknownTopic, `unknown topic`},
+		"no topic":           {topology.SeekRequest{To: "latest"}, topology.ErrInvalid, `the name is empty`},
+		"unknown place":      {topology.SeekRequest{Topic: "t", To: "middle"}, topology.ErrInvalid, `allowed are "earliest", "latest", "offset", "time"`},
+		"offset is missing":  {topology.SeekRequest{Topic: "t", To: "offset"}, topology.ErrInvalid, `needs an "offset"`},
+		"offset is negative": {topology.SeekRequest{Topic: "t", To: "offset", Offset: &minus}, topology.ErrInvalid, `0 or more`},
+		"offset is outside":  {topology.SeekRequest{Topic: "t", To: "offset", Offset: &one, Partition: &zero, Force: true}, topology.ErrInvalid, `the log has 0 to 0`},
+		"time is missing":    {topology.SeekRequest{Topic: "t", To: "time"}, topology.ErrInvalid, `allowed are RFC 3339`},
+		"no such partition":  {topology.SeekRequest{Topic: "t", To: "latest", Partition: &three}, topology.ErrInvalid, `has 0 to 2`},
+		"partition below":    {topology.SeekRequest{Topic: "t", To: "latest", Partition: &below}, topology.ErrInvalid, `has 0 to 2`},
+		"internal topic":     {topology.SeekRequest{Topic: "__topics", To: "latest"}, topology.ErrInvalid, `reserved`},
+		"time in words":      {topology.SeekRequest{Topic: "t", To: "time", Time: "noon"}, topology.ErrInvalid, `allowed are RFC 3339`},
+		"live members":       {topology.SeekRequest{Topic: "t", To: "latest"}, topology.ErrConflict, `live members`},
 	} {
-		if _, err := w.s.Seek(t.Context(), "g", c.r); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
+		if _, err := w.s.Seek(t.Context(), "g", c.r); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want %v with %q", name, err, c.want, c.text)
 		}
 	}
 	if _, err := w.s.Seek(t.Context(), "", topology.SeekRequest{Topic: "t", To: "latest"}); !errors.Is(err, topology.ErrInvalid) {

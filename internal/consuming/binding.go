@@ -173,7 +173,8 @@ func (s *Service) look(f *feed, t topology.Topic) {
 }
 
 // LeadershipChanged tells that this broker leads other ranges than before, or the same ones under another version.
-// Groups go on where the positions logs say; what they have open is delivered again.
+// Groups go on where the positions logs say; what they have open is delivered again. A broker that leads everything from
+// its start to its end, as a single one does, never calls it.
 func (s *Service) LeadershipChanged() {
 	for _, sub := range s.allSubs() {
 		sub.group.mu.Lock()

@@ -42,7 +42,7 @@ type session struct {
 	subs       []*subscription // in the order of topics, without repetition
 	gate       chan struct{}   // holds one element while a poll chooses and reads, or waits
 	wake       chan struct{}   // gets an element when something may have come
-	offClose   func()          // takes the callback of conn back
+	offClose   func()          // under group.mu: takes the callback of conn back
 
 	lastSeen  time.Time
 	inFlight  int                       // requests that are being served

@@ -89,7 +89,7 @@ func (sub *subscription) cursor(s *positions, p topology.Partition, version topo
 	if c != nil {
 		turn = c.turn + 1
 	}
-	// Without a position the group stands at the beginning: see resolve.
+	// Without a position the group stands at the beginning: see Service.bind.
 	c = &cursor{committed: pos.offset, next: pos.offset, stored: ok, version: version, turn: turn}
 	sub.cursors[p] = c
 	sub.open[p/64] &^= 1 << (p % 64)
