@@ -6,9 +6,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/skeinmq/skein/internal/data"
+	"github.com/skeinmq/skein/internal/data/memfs"
 	"github.com/skeinmq/skein/internal/recordbatch"
 	"github.com/skeinmq/skein/internal/topology"
 )
@@ -414,4 +416,40 @@ func TestLostNotes(t *testing.T) {
 			t.Errorf("%s: version %d, want %d", how, v, version)
 		}
 	}
+}
+
+// TestUnreadableBlock: a block that the disk cannot read costs the chunks in it, once it has failed some times.
+func TestUnreadableBlock(t *testing.T) {
+	r := newRig(t, func(cfg *data.Config) { cfg.SegmentBytes = 1 << 20; cfg.IndexInterval = 2000 })
+	log := logID(0)
+	want := map[topology.Offset]string{}
+	for i := range 200 {
+		want[r.put(log, fmt.Sprint("v", i), 1)] = fmt.Sprintf("v%d.0", i)
+	}
+	r.close()
+	r.open()
+	const from, to = 8192, 8192 + 4096
+	list := r.places(log)
+	r.fs.Fail(func(op memfs.Op) error {
+		if op.Kind == memfs.OpRead && strings.HasSuffix(op.Name, ".log") && op.Off < to && op.Off+int64(op.Size) > from {
+			return syscall.EIO
+		}
+		return nil
+	})
+	var bad data.OffsetRange
+	bad.From = -1
+	for _, p := range list {
+		if p.pos < to && p.pos+p.size > from {
+			if bad.From < 0 {
+				bad.From = p.base
+			}
+			bad.To = p.next
+		}
+	}
+	for i := range 2 {
+		if _, _, err := r.store.Read(log, bad.From, 1000, nil); !errors.Is(err, syscall.EIO) {
+			t.Errorf("read %d: %v", i, err)
+		}
+	}
+	checkDamage(t, r.store, log, want, bad)
 }

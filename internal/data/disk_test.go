@@ -65,6 +65,18 @@ func TestOnDisk(t *testing.T) {
 			for log, values := range want {
 				checkDamage(t, r.store, log, values)
 			}
+			must(t, r.store.SetStart(logID(1), 300))
+			must(t, r.store.Truncate(logID(2), 270))
+			r.open()
+			for n, ends := range map[int][2]topology.Offset{1: {300, topology.Offset(len(want[logID(1)]))}, 2: {0, 270}} {
+				info := r.store.Info(logID(n))
+				if info.Start != ends[0] || info.End != ends[1] {
+					t.Errorf("log %d: %+v, want %v", n, info, ends)
+				}
+				if _, damaged := readAll(t, r.store, logID(n)); len(damaged) > 0 {
+					t.Errorf("log %d: damaged %v", n, damaged)
+				}
+			}
 			must(t, r.store.DropTopic(logID(0).Topic))
 			r.close()
 			_ = filepath.WalkDir(r.cfg.Dir, func(path string, _ fs.DirEntry, err error) error {

@@ -34,6 +34,7 @@ type log struct {
 	cursors   [4]cursor  // places that reads are likely to go on from
 	turn      uint8      // next cursor to be replaced
 	damaged   []damage   // by from, disjoint
+	ioErrors  uint8      // reads that the disk has failed
 	suspect   bool       // unflushed bytes cannot be trusted: they are written again before anything is called damaged
 
 	slot    int    // 1 + index of the part of the round that is being committed; 0 none

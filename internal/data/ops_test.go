@@ -444,3 +444,44 @@ func TestRunHeals(t *testing.T) {
 		t.Errorf("%v, damaged %v", values, damaged)
 	}
 }
+
+// TestManyDirtySegments: beyond some number of segments a checkpoint flushes the whole file system; should that fail, all
+// of them are written again.
+func TestManyDirtySegments(t *testing.T) {
+	r := newRig(t, func(cfg *data.Config) { cfg.JournalBytes = 256 << 10; cfg.MaxOpenFiles = 20 })
+	for round := range 2 {
+		for i := range 300 {
+			r.put(logID(i), fmt.Sprint("v", round), 1)
+		}
+	}
+	r.fs.Fail(func(op memfs.Op) error {
+		if op.Kind == memfs.OpSyncAll {
+			return errors.New("bad disk")
+		}
+		return nil
+	})
+	if err := r.store.Checkpoint(); err == nil {
+		t.Fatal("no error")
+	}
+	r.fs.Fail(nil)
+	r.fs.Evict()
+	if !r.store.Repair() {
+		t.Fatal("not repaired")
+	}
+	must(t, r.store.Checkpoint())
+	for i := range 300 {
+		r.put(logID(i), "v2", 1)
+	}
+	must(t, r.store.Checkpoint())
+	r.fs.Crash()
+	r.open()
+	for i := range 300 {
+		values, damaged := readAll(t, r.store, logID(i))
+		if fmt.Sprint(values, damaged) != "map[0:v0.0 1:v1.0 2:v2.0] []" {
+			t.Fatalf("log %d: %v, damaged %v", i, values, damaged)
+		}
+	}
+	if rep := r.store.Report(); rep.JournalRecords != 0 {
+		t.Errorf("%d rounds were replayed after a checkpoint", rep.JournalRecords)
+	}
+}

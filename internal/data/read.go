@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/skeinmq/skein/internal/recordbatch"
 	"github.com/skeinmq/skein/internal/topology"
@@ -62,6 +63,9 @@ func (s *Store) Read(id topology.LogID, from topology.Offset, maxBytes int, buf 
 		buf, err = s.readSegment(l, v, &res, maxBytes, buf)
 		s.files.release(v.handle)
 		if err != nil {
+			if s.unreadable(l, err) {
+				continue
+			}
 			return res, buf, fmt.Errorf("read %s at %d: %w", id, res.Next, err)
 		}
 		if len(res.Chunks) > 0 {
@@ -88,6 +92,7 @@ type view struct {
 	until     topology.Offset // where the segment must end
 	end       topology.Offset // of the log: the high watermark
 	stretches stretches
+	gaps      bool   // blocks that the disk cannot read are read as zeros
 	near      cursor // the place of the offset, if known, else that of the segment's first chunk
 }
 
@@ -98,7 +103,7 @@ func (s *Store) view(l *log, from topology.Offset) (view, error) {
 	if from < l.start || from > l.end {
 		return view{}, &OutOfRange{Start: l.start, End: l.end}
 	}
-	v := view{end: l.end, stretches: l.stretches}
+	v := view{end: l.end, stretches: l.stretches, gaps: l.ioErrors >= maxReadErrors}
 	if from == l.end {
 		return v, nil
 	}
@@ -124,7 +129,57 @@ func (s *Store) view(l *log, from topology.Offset) (view, error) {
 
 // walk begins a walk through the segment of v at the place c.
 func (v view) walk(c cursor, buf []byte, step int) walk {
-	return walk{file: v.handle, size: v.size, until: v.until, stretches: v.stretches, pos: c.pos, next: c.offset, buf: buf[:0], step: step}
+	w := walk{file: v.handle, size: v.size, until: v.until, stretches: v.stretches, pos: c.pos, next: c.offset, buf: buf[:0], step: step}
+	if v.gaps {
+		w.file = gapReader{v.handle}
+	}
+	return w
+}
+
+// maxReadErrors is how often a read of a log may fail before what cannot be read counts as damaged: it may be a hiccup.
+const maxReadErrors = 3
+
+// unreadable counts a failed read, and says whether to read on as if the blocks that fail were zeros. They do not pass
+// the checksums then, and all others are served.
+func (s *Store) unreadable(l *log, err error) bool {
+	if !errors.Is(err, syscall.EIO) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ioErrors < maxReadErrors {
+		if l.ioErrors++; l.ioErrors == maxReadErrors {
+			s.logger.Error().Err(err).Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).
+				Msg("disk fails to read a log: what it cannot read counts as damaged from now on")
+			return true
+		}
+	}
+	return false
+}
+
+// gapReader reads a file, and zeros where the disk fails.
+type gapReader struct{ io.ReaderAt }
+
+// ReadAt implements io.ReaderAt.
+func (r gapReader) ReadAt(b []byte, off int64) (int, error) {
+	const block = 4096
+	n, err := r.ReaderAt.ReadAt(b, off)
+	if !errors.Is(err, syscall.EIO) {
+		return n, err
+	}
+	for n = 0; n < len(b); {
+		end := min(len(b), n+block-int((off+int64(n))%block))
+		got, err := r.ReaderAt.ReadAt(b[n:end], off+int64(n))
+		if errors.Is(err, syscall.EIO) {
+			clear(b[n:end])
+			got, err = end-n, nil
+		}
+		n += got
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // readSegment reads from one segment into res, whose Next is the offset wanted, and moves Next on: behind the last chunk

@@ -47,7 +47,8 @@ func (s *Store) entries(l *log, v view) ([]indexEntry, error) {
 	name := s.paths.file(l.id, v.base, indexExt)
 	entries, err := readIndex(s.fs, name, v.base, v.size, v.until)
 	if err != nil {
-		return nil, fmt.Errorf("read index %d of %s: %w", v.base, l.id, err)
+		s.logger.Warn().Err(err).Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Int64("segment", int64(v.base)).
+			Msg("index cannot be read and is made again")
 	}
 	x.entries, x.saved = entries, len(entries)
 	if err := s.extend(v, x); err != nil {

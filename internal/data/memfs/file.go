@@ -16,21 +16,21 @@ type file struct {
 }
 
 // enter begins an operation. The caller holds the lock of the FS.
-func (f *file) enter(kind Kind, size int) (partial bool, err error) {
+func (f *file) enter(kind Kind, size int, off int64) (partial bool, err error) {
 	if f.epoch != f.fs.epoch {
 		return false, ErrCrashed
 	}
 	if f.closed {
 		return false, syscall.EBADF
 	}
-	return f.fs.step(Op{Kind: kind, Name: f.name, Size: size})
+	return f.fs.step(Op{Kind: kind, Name: f.name, Size: size, Off: off})
 }
 
 // ReadAt implements io.ReaderAt.
 func (f *file) ReadAt(b []byte, off int64) (int, error) {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
-	if _, err := f.enter(OpRead, len(b)); err != nil {
+	if _, err := f.enter(OpRead, len(b), off); err != nil {
 		return 0, err
 	}
 	if off >= int64(len(f.n.data)) {
@@ -62,7 +62,7 @@ func (f *file) WriteSync(bufs [][]byte, off int64) error {
 
 func (f *file) write(bufs [][]byte, off int64) error {
 	b := slices.Concat(bufs...)
-	partial, err := f.enter(OpWrite, len(b))
+	partial, err := f.enter(OpWrite, len(b), off)
 	if err != nil {
 		if partial && len(b) > 0 {
 			f.put(b[:f.fs.rng.IntN(len(b)+1)], off)
@@ -123,7 +123,7 @@ func (f *file) Sync() error {
 }
 
 func (f *file) sync() error {
-	if _, err := f.enter(OpSync, 0); err != nil {
+	if _, err := f.enter(OpSync, 0, 0); err != nil {
 		if !f.fs.crashed {
 			f.n.dirty, f.n.resized = nil, false // F21: the pages are clean now, and not on disk
 		}
@@ -137,7 +137,7 @@ func (f *file) sync() error {
 func (f *file) Truncate(size int64) error {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
-	if _, err := f.enter(OpTruncate, 0); err != nil {
+	if _, err := f.enter(OpTruncate, 0, size); err != nil {
 		return err
 	}
 	if was := int64(len(f.n.data)); size > was {
@@ -156,7 +156,7 @@ func (f *file) Truncate(size int64) error {
 func (f *file) Allocate(size int64) error {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
-	if _, err := f.enter(OpAllocate, 0); err != nil {
+	if _, err := f.enter(OpAllocate, 0, size); err != nil {
 		return err
 	}
 	was := int64(len(f.n.data))

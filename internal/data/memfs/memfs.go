@@ -42,6 +42,7 @@ type Op struct {
 	Kind Kind
 	Name string // of the file; "" for the KV
 	Size int    // bytes to be written or read
+	Off  int64  // where
 }
 
 // FS implements data.FS. Its zero value is not usable: see New.
