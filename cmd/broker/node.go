@@ -232,12 +232,23 @@ func (n *node) serve(ctx context.Context) error {
 	}
 	close(n.loaded)
 	return layered(ctx,
-		n.store.Run,
+		parallel(n.store.Run, n.watchDatabase),
 		n.coalescer.Run,
 		parallel(n.catalogue.Run, n.consumers.Run),
 		n.producer.Run,
 		n.runDoors,
 	)
+}
+
+// watchDatabase ends the broker when its database cannot be written any more: nothing would move on, and the next start
+// tells what reached the disk.
+func (n *node) watchDatabase(ctx context.Context) error {
+	select {
+	case <-n.db.Failed():
+		return n.db.Err()
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // layered runs each layer on top of those before it. When ctx ends the last layer is told to stop, and each other one

@@ -56,8 +56,9 @@ func (d *pollDecoder) decode(b []byte, each func(delivery)) error {
 			return fmt.Errorf("%w: it ends within an item", errPoll)
 		}
 		token := int64(binary.BigEndian.Uint64(b))
-		topic := string(b[14 : 14+b[13]])
-		b = b[14+int(b[13]):]
+		end := 14 + int(b[13])
+		topic := string(b[14:end])
+		b = b[end:]
 		first := int64(binary.BigEndian.Uint64(b))
 		length := uint64(binary.BigEndian.Uint32(b[8:]))
 		b = b[12:]
