@@ -3,6 +3,9 @@ package consuming
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -40,6 +43,45 @@ func TestACommitByOffsetWhileTheAnswerIsWritten(t *testing.T) {
 			t.Errorf("committed %d, want 1", at)
 		}
 	})
+}
+
+// A commit over another connection than the poll waits for the client's machine to confirm the answer.
+func TestCommitsOverAnotherConnection(t *testing.T) {
+	w := newWorld(t)
+	topic := w.topics.create("t", 1)
+	w.register("c", "g", earliest, "t")
+	addr := w.listen()
+	post := func(client *http.Client, path, body string) int {
+		t.Helper()
+		resp, err := client.Post("http://"+addr+"/v1/consumer/"+path, "", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode
+	}
+	polls, commits := &http.Client{Transport: &http.Transport{}}, &http.Client{Transport: &http.Transport{}}
+	defer polls.CloseIdleConnections()
+	defer commits.CloseIdleConnections()
+	for i := range topology.Offset(4) {
+		w.produce(topic, 0, `1`)
+		if status := post(polls, "poll?consumerId=c", ""); status != 200 {
+			t.Fatalf("poll %d: %d", i, status)
+		}
+		body := fmt.Sprintf(`{"positions":[{"topic":"t","partition":0,"offset":%d}]}`, i+1)
+		if i%2 == 0 {
+			body = ""
+		}
+		if status := post(commits, "commit?consumerId=c", body); status != 204 {
+			t.Errorf("commit %d: %d", i, status)
+		}
+		if at := w.committed("g", topic, 0); at != i+1 {
+			t.Errorf("commit %d was answered, but the position is %d", i, at)
+		}
+	}
 }
 
 // The policy decides for all partitions of a topic or for none, wherever a crash comes between their positions: what was

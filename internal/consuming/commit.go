@@ -45,12 +45,11 @@ func parsePartial(body []byte) (partial, error) {
 func (s *Service) commit(ctx context.Context, ses *session, ack ack, positions []partialPosition) (refused []delivery, err error) {
 	g := ses.group
 	g.mu.Lock()
-	if a := ses.open; a != nil && a.state == writing && ack.kind == ackLast {
-		g.mu.Unlock()
-		if err := waitDone(ctx, a.done, writeGrace); err != nil {
+	if ack.kind == ackLast {
+		if err := ses.awaitOpen(ctx); err != nil {
+			g.mu.Unlock()
 			return nil, err
 		}
-		g.mu.Lock()
 	}
 	s.reassignOpen(ses)
 	refused, err = s.commitNow(ses, httpd.ConnOf(ctx), ack, positions)

@@ -41,7 +41,7 @@ type damage struct {
 	data.OffsetRange
 }
 
-// writeGrace is how long a poll waits for the answer before it to be written to its end. A client that has read it all
+// writeGrace is how long a poll or commit waits for the answer before it to be written to its end. A client that has read it all
 // may be faster with its next request than the goroutine that wrote it.
 const writeGrace = time.Second
 
@@ -105,18 +105,10 @@ func (s *Service) settle(ctx context.Context, ses *session, ack ack) (ackResult,
 	g := ses.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if a := ses.open; a != nil && a.state == writing && ack.kind == ackLast {
-		g.mu.Unlock()
-		err := waitDone(ctx, a.done, writeGrace)
-		g.mu.Lock()
-		if err != nil {
+	if ack.kind == ackLast {
+		if err := ses.awaitOpen(ctx); err != nil {
 			return "", err
 		}
-	}
-	if a := ses.open; a != nil && a.state == written && ack.kind == ackLast && !a.reached(httpd.ConnOf(ctx)) {
-		g.mu.Unlock()
-		a.waitReached(ctx, receiveGrace)
-		g.mu.Lock()
 	}
 	s.reassignOpen(ses)
 	if ses.gone {
@@ -147,7 +139,27 @@ func (s *Service) settle(ctx context.Context, ses *session, ack ack) (ackResult,
 	}
 }
 
-// receiveGrace is how long a poll over another connection waits for the client's machine to confirm the answer before it:
+// awaitOpen gives the open answer of ses some time to reach the client, whose next request may be faster than what tells of
+// that. Only the end of ctx is an error. The caller holds group.mu, which is released meanwhile.
+func (ses *session) awaitOpen(ctx context.Context) error {
+	g := ses.group
+	if a := ses.open; a != nil && a.state == writing {
+		g.mu.Unlock()
+		err := waitDone(ctx, a.done, writeGrace)
+		g.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	if a := ses.open; a != nil && a.state == written && !a.reached(httpd.ConnOf(ctx)) {
+		g.mu.Unlock()
+		a.waitReached(ctx, receiveGrace)
+		g.mu.Lock()
+	}
+	return nil
+}
+
+// receiveGrace is how long a poll or commit over another connection waits for the client's machine to confirm the answer before it:
 // confirmations may be put off for 40 ms, and longer by slow networks.
 const receiveGrace = 300 * time.Millisecond
 
