@@ -1,7 +1,10 @@
 package data_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +18,13 @@ import (
 func benchStore(b *testing.B, flush data.FlushPolicy) *data.Store {
 	s, err := data.Open(data.Config{Dir: b.TempDir(), KV: memfs.NewKV(memfs.New(1, 1<<30)), Flush: flush, ReserveBytes: 16 << 20})
 	must(b, err)
-	b.Cleanup(func() { must(b, s.Close()) })
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	b.Cleanup(func() {
+		stop()
+		must(b, errors.Join(<-done, s.Close()))
+	})
 	return s
 }
 
@@ -46,9 +55,13 @@ func BenchmarkCommit(b *testing.B) {
 					s.Commit(round)
 					b.SetBytes(bytes)
 					b.ReportAllocs()
+					var times []time.Duration
 					for b.Loop() {
+						began := time.Now()
 						s.Commit(round)
+						times = append(times, time.Since(began))
 					}
+					reportTimes(b, times)
 					for _, a := range round {
 						must(b, a.Err)
 					}
@@ -56,6 +69,13 @@ func BenchmarkCommit(b *testing.B) {
 			}
 		}
 	}
+}
+
+// reportTimes reports the median and the 99th percentile.
+func reportTimes(b *testing.B, times []time.Duration) {
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Nanoseconds())/1e3, "p50-µs")
+	b.ReportMetric(float64(times[len(times)*99/100].Nanoseconds())/1e3, "p99-µs")
 }
 
 // BenchmarkRead reads a log of 64 MiB from the page cache, one way on and at random places.

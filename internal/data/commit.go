@@ -100,7 +100,12 @@ func (s *Store) ready(round []*Append) error {
 			return fmt.Errorf("%w: %w", topology.ErrUnavailable, errClosed)
 		case s.broken != nil:
 			return fmt.Errorf("%w: the commit journal has failed: %w", topology.ErrUnavailable, s.broken)
-		case s.cfg.Flush != FlushAlways:
+		case s.rebooted:
+			if err := s.forgetReboot(); err != nil {
+				return fmt.Errorf("%w: %w", topology.ErrUnavailable, err)
+			}
+		}
+		if s.cfg.Flush != FlushAlways {
 			return nil
 		}
 		n := need

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
 	"sync"
 	"testing"
 	"time"
@@ -46,9 +45,7 @@ func BenchmarkFlushRound(b *testing.B) {
 					way.run(b, r)
 					times = append(times, time.Since(began))
 				}
-				sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
-				b.ReportMetric(float64(times[len(times)/2].Microseconds()), "p50-µs")
-				b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
+				reportTimes(b, times)
 			})
 		}
 	}

@@ -167,6 +167,13 @@ func TestUncleanReboot(t *testing.T) {
 		r.fs.Crash()
 		r.open()
 		is(flush == data.FlushInterval, "power cut")
+		r.fs.Kill()
+		r.open()
+		is(flush == data.FlushInterval, "SIGKILL before the first append")
+		r.put(logID(0), "b", 1)
+		r.fs.Kill()
+		r.open()
+		is(false, "SIGKILL after it")
 	}
 }
 

@@ -12,10 +12,11 @@ import (
 // Keys of the KV. Source: docs/formats.md, "Notes".
 const (
 	keyPrefix = "n/"
-	keyRun    = "n/run" // runMark of this run, or of the last one
-	keyLog    = "n/l"   // + log: note
-	keyStart  = "n/s"   // + log: start offset, where it is higher than the note's
-	keyDrop   = "n/d"   // + topic: dropped, its files may not all be gone
+	keyRun    = "n/run"    // runMark of this run, or of the last one
+	keyLog    = "n/l"      // + log: note
+	keyStart  = "n/s"      // + log: start offset, where it is higher than the note's
+	keyReboot = "n/reboot" // an unclean restart of the machine that nobody has acted on yet
+	keyDrop   = "n/d"      // + topic: dropped, its files may not all be gone
 )
 
 func logKey(prefix string, id topology.LogID) []byte {

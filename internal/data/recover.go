@@ -40,7 +40,9 @@ func (s *Store) recover() error {
 	s.salvage = !found && len(topics) > 0
 	s.report.NotesLost = s.salvage
 	s.report.Clean = !found && !s.salvage || mark.clean
-	s.unclean = found && !mark.clean && mark.flush == FlushInterval && mark.boot != s.boot
+	if err := s.noteReboot(found && !mark.clean && mark.flush == FlushInterval && mark.boot != s.boot); err != nil {
+		return err
+	}
 	if err := s.openFiles(); err != nil {
 		return err
 	}
@@ -73,6 +75,31 @@ func (s *Store) recover() error {
 	s.report.Took = time.Since(began)
 	s.opened = true
 	s.logReport()
+	return nil
+}
+
+// noteReboot remembers an unclean restart until the first append of a run: should this run end before its caller has given
+// the disk a new id, the next one must hear of it too.
+func (s *Store) noteReboot(now bool) error {
+	noted, err := s.kv.Get([]byte(keyReboot))
+	if err != nil {
+		return err
+	}
+	s.unclean = now || noted != nil
+	s.rebooted = s.unclean
+	if !now {
+		return nil
+	}
+	return s.kv.Update(true, func(put func(key, value []byte), _ func(key []byte)) { put([]byte(keyReboot), []byte{1}) })
+}
+
+// forgetReboot says that the restart was acted on.
+func (s *Store) forgetReboot() error {
+	err := s.kv.Update(true, func(_ func(key, value []byte), del func(key []byte)) { del([]byte(keyReboot)) })
+	if err != nil {
+		return fmt.Errorf("note that the restart was acted on: %w", err)
+	}
+	s.rebooted = false
 	return nil
 }
 

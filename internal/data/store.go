@@ -51,6 +51,7 @@ type Store struct {
 	failing  []*log // logs that refuse appends until repaired
 	broken   error  // why the whole store refuses appends: the journal failed
 	closed   bool
+	rebooted bool // keyReboot is set
 
 	suspectMu sync.Mutex // guards what follows
 	suspects  []*log     // logs whose unflushed bytes a reader or a flush found wrong
@@ -262,7 +263,8 @@ func (l *log) written() bool {
 func (s *Store) Report() RecoveryReport { return s.report }
 
 // UncleanReboot says whether the machine restarted without a clean stop of the last run while that run acknowledged from
-// the page cache (FlushInterval): what was not flushed is lost, and the disk must take a new id (P5).
+// the page cache (FlushInterval): what was not flushed is lost, and the disk must take a new id (P5) before the first
+// append. It is answered again by the next run if this one ends without an append.
 func (s *Store) UncleanReboot() bool { return s.unclean }
 
 // Room tells how full the disk is.
@@ -355,6 +357,9 @@ func (s *Store) Close() error {
 	s.Repair()
 	s.flushMu.Lock()
 	err := s.checkpointLocked(true)
+	if err == nil && s.rebooted {
+		err = s.forgetReboot()
+	}
 	if err == nil {
 		err = s.markRun(true)
 	}
