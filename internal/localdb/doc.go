@@ -41,8 +41,8 @@
 //
 // Measured on 2 cores and a virtual disk, badger v4.9.6. Open takes 4 ms when empty, and 16 ms with 240,000 keys in 24 MB
 // of tables (5,000 topics of 24 partitions, a note and a position each), which are read and verified then, and about 20 ms
-// more after a kill with a full log, which is read, checked and made a table. Idle, it uses
-// 2 MiB of memory of its own, and 25 MiB of page cache are mapped for these tables; 0.01 % of a core, as no compactor of
-// badger runs. On disk it takes 7 MiB before anything is stored, 4 of them the ballast. An update of one key takes 26 us,
-// with sync 0.5 ms, and 500 keys in one take 2.4 ms; a Get takes 5 us.
+// more after a kill with a full log, which is read, checked and made a table. Idle, it uses 2 MiB of memory of its own, and
+// 25 MiB of page cache are mapped for these tables; 0.01 % of a core, as no compactor of badger runs. On disk it takes 7 MiB
+// before anything is stored, 4 of them the ballast. An update of one key takes 26 us, with sync 0.5 ms, and 500 keys in one
+// take 2.4 ms; a Get takes 5 us.
 package localdb
