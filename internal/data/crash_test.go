@@ -364,7 +364,9 @@ func (s *sim) step() {
 		s.reopenCleanly()
 	case n < 94:
 		s.version++
-	case n < 96:
+	case n < 95:
+		s.store.FillJournal()
+	case n < 97:
 		s.now = s.now.Add(time.Duration(s.rng.IntN(40)) * time.Minute)
 	default:
 		s.store.Repair()

@@ -26,3 +26,6 @@ func IndexFile(base int64, entries [][3]int64) []byte {
 	}
 	return b
 }
+
+// FillJournal writes a new journal file that is not in use.
+func (s *Store) FillJournal() { s.fillJournal(0) }

@@ -119,6 +119,7 @@ type journal struct {
 	size     int64
 	files    []*journalFile
 	active   int
+	eager    bool          // go on to the next file as soon as that is free
 	lsn      uint64        // of the last record written, or tried to be
 	released atomic.Uint64 // records up to here are in flushed segments and in the notes
 	meta     []byte        // scratch
@@ -133,6 +134,9 @@ type journalFile struct {
 	size int64
 	pos  int64 // where the next record goes
 	last uint64
+
+	raw     bool // made in this run: its blocks have room on disk, but were never written
+	filling bool // they are being written: no record may go there
 }
 
 // maxRecord is the largest record that goes into the journal as a whole; a larger round is flushed in its segments.
@@ -142,14 +146,15 @@ func (j *journal) maxRecord() int64 { return (j.files[j.active].size - journalFi
 // false when that one holds records which are not released: a checkpoint must come first.
 func (j *journal) room(n int64) bool {
 	f := j.files[j.active]
-	if f.pos+n <= f.size {
+	fits := f.pos+n <= f.size
+	if fits && !j.eager {
 		return true
 	}
 	next := (j.active + 1) % len(j.files)
-	if j.files[next].last > j.released.Load() {
-		return false
+	if f := j.files[next]; f.last > j.released.Load() || f.filling {
+		return fits
 	}
-	j.active = next
+	j.active, j.eager = next, false
 	j.files[next].pos = journalFileStart
 	j.files[next].last = 0
 	return true
@@ -253,7 +258,7 @@ func (j *journal) prepare(f *journalFile) error {
 		return err
 	}
 	binary.BigEndian.PutUint32(head[12:], crc32.Checksum(head[:12], castagnoli))
-	f.size, f.salt = max(j.size, have), binary.BigEndian.Uint32(head[8:])
+	f.size, f.salt, f.raw = max(j.size, have), binary.BigEndian.Uint32(head[8:]), true
 	return f.WriteSync([][]byte{head[:]}, 0)
 }
 
@@ -267,7 +272,7 @@ func (j *journal) renew() error {
 		_ = old.Close()
 		j.files[i] = f
 	}
-	j.active = 0
+	j.active, j.eager = 0, false
 	return j.fs.SyncDir(j.dir)
 }
 

@@ -306,6 +306,7 @@ func (s *Store) runFlush(ctx context.Context) {
 		case <-tick.C:
 		}
 		_ = s.Checkpoint() // what failed is logged there, and repaired by runKeep
+		s.fillJournal(fillAfter)
 	}
 }
 
