@@ -126,11 +126,7 @@ func (s *Store) write(p *part) error {
 	l := p.l
 	l.mu.Lock()
 	p.next = l.end
-	v := view{seg: p.seg, base: p.seg.base, handle: p.handle, size: p.seg.size, until: l.end, end: l.end, stretches: l.stretches}
 	l.mu.Unlock()
-	if _, err := s.entries(l, v); err != nil {
-		return notWritten(l, err)
-	}
 	for i, a := range p.appends {
 		a.Base = p.next
 		recordbatch.SetPosition(a.Batch, a.Base, a.Version)
@@ -180,7 +176,7 @@ func (s *Store) publish(p *part) {
 	pos := p.pos
 	for i, h := range p.heads {
 		l.publish(p.seg, h, pos)
-		p.handle.idx.add(indexEntry{offset: h.BaseOffset, pos: pos, time: p.seg.max}, interval)
+		p.handle.idx.add(indexEntry{offset: h.BaseOffset, pos: pos, time: max(p.seg.max, h.BaseTimestamp)}, interval)
 		pos += int64(len(p.appends[i].Batch))
 	}
 	if p.isNew { // by our clock: a segment of old chunks shall not roll at once

@@ -97,7 +97,7 @@ func (s *Store) takeTail(l *log, seg *segment) (bool, error) {
 		case err == nil:
 			l.mu.Lock()
 			l.publish(seg, head, w.pos)
-			h.idx.add(indexEntry{offset: head.BaseOffset, pos: w.pos, time: seg.max}, int64(s.cfg.IndexInterval))
+			h.idx.add(indexEntry{offset: head.BaseOffset, pos: w.pos, time: max(seg.max, head.BaseTimestamp)}, int64(s.cfg.IndexInterval))
 			l.mu.Unlock()
 			w.version = head.Version
 			w.skip(head)

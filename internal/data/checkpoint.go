@@ -53,7 +53,11 @@ func (s *Store) checkpointLocked(final bool) error {
 	if err == nil {
 		err = blocked
 	}
-	return errors.Join(err, s.writeNotes(list, lsn, err == nil, final))
+	all, carried := err == nil, (*journalFile)(nil)
+	if !all && !final {
+		carried, all = s.carryOver(lsn)
+	}
+	return errors.Join(err, s.writeNotes(list, lsn, all, carried, final))
 }
 
 // capture takes the dirty logs and what is to be flushed of them. A log that has failed stays dirty, and the error says
@@ -207,7 +211,7 @@ func (s *Store) flushSegment(l *log, fs flushSegment, flush bool) error {
 			return fmt.Errorf("flush segment %d of %s: %w", fs.seg.base, l.id, err)
 		}
 	}
-	if err := h.idx.save(s.fs, s.paths.file(l.id, fs.seg.base, indexExt), fs.seg.base); err != nil && !full(err) {
+	if err := s.saveIndex(l, h, fs); err != nil && !full(err) {
 		s.logger.Warn().Err(err).Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Msg("index is not saved")
 	}
 	keep := max(1<<20, keepCached/int64(max(1, s.logCount())))
@@ -215,6 +219,20 @@ func (s *Store) flushSegment(l *log, fs flushSegment, flush bool) error {
 		h.DontNeed(0, cold)
 	}
 	return nil
+}
+
+// saveIndex saves the entries of the chunks that are flushed. An index that is not loaded yet is loaded, so that the file
+// goes on as the segment does.
+func (s *Store) saveIndex(l *log, h *handle, fs flushSegment) error {
+	l.mu.Lock()
+	v := view{seg: fs.seg, base: fs.seg.base, handle: h, size: fs.seg.size, until: l.untilOf(l.segmentFor(fs.seg.base)), end: l.end, stretches: l.stretches, cuts: l.cuts}
+	l.mu.Unlock()
+	if _, err := s.entries(l, v); err != nil {
+		return err
+	}
+	h.idx.build.Lock()
+	defer h.idx.build.Unlock()
+	return h.idx.save(s.fs, s.paths.file(l.id, fs.seg.base, indexExt), fs.seg.base, fs.size)
 }
 
 func (s *Store) logCount() int {
@@ -267,9 +285,10 @@ func (s *Store) settle(list []*flushing) error {
 // notesPerUpdate keeps updates far below what a small database takes in one piece.
 const notesPerUpdate = 256
 
-// writeNotes writes down the logs that are durable, and if all are, that the journal is done with up to lsn. With
+// writeNotes writes down the logs that are durable, and if all are, or the others were carried over, that the journal is done
+// with up to lsn. With
 // FlushInterval that happens once a second, and need not be durable itself.
-func (s *Store) writeNotes(list []*flushing, lsn uint64, all, final bool) error {
+func (s *Store) writeNotes(list []*flushing, lsn uint64, all bool, carried *journalFile, final bool) error {
 	for _, f := range list {
 		if f.err == nil {
 			s.unnoted[f.l.id] = f.note
@@ -307,22 +326,31 @@ func (s *Store) writeNotes(list []*flushing, lsn uint64, all, final bool) error 
 	if !all || !sync {
 		return nil
 	}
-	return s.release(lsn)
+	return s.release(lsn, carried)
 }
 
-// release writes down that journal records up to lsn are in flushed segments, and lets the journal reuse their room.
-func (s *Store) release(lsn uint64) error {
+// release writes down that journal records up to lsn are in flushed segments, or carried over, and lets the journal reuse
+// their room.
+func (s *Store) release(lsn uint64, carried *journalFile) error {
+	keep := len(s.journal.carried) > 0 // carried records may name the topics: they stay dropped
 	err := s.kv.Update(true, func(put func(key, value []byte), del func(key []byte)) {
 		put([]byte(keyRun), s.mark(lsn, false))
-		for _, topic := range s.buried {
-			del(dropKey(topic))
+		if !keep {
+			for _, topic := range s.buried {
+				del(dropKey(topic))
+			}
 		}
 	})
 	if err != nil {
 		return fmt.Errorf("release the journal: %w", err)
 	}
-	s.buried = nil
+	if !keep {
+		s.buried = nil
+	}
 	s.journal.released.Store(lsn)
+	if err := s.journal.dropCarried(carried); err != nil {
+		return fmt.Errorf("release the journal: %w", err)
+	}
 	return nil
 }
 

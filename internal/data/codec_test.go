@@ -26,7 +26,7 @@ func drawNote(t *rapid.T) note {
 		roll: rapid.Bool().Draw(t, "roll"), cutting: rapid.Bool().Draw(t, "cutting"),
 		last: tail{
 			base: topology.Offset(rapid.Int64().Draw(t, "base")), size: rapid.Int64Min(0).Draw(t, "size"),
-			first: rapid.Int64().Draw(t, "first"), ok: rapid.Bool().Draw(t, "ok"),
+			first: rapid.Int64().Draw(t, "first"), max: rapid.Int64().Draw(t, "max"), ok: rapid.Bool().Draw(t, "ok"),
 		},
 	}
 	n.start = topology.Offset(rapid.Int64Min(0).Draw(t, "start"))
@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 	golden := map[string][]byte{
 		"note": note{
 			lsn: 42, start: 10, end: 1240, hw: 1240, oldest: 1_700_000_000_000, newest: 1_700_000_001_000, bytes: 99999, segments: 2,
-			last: tail{base: 1000, size: 4873, first: 1_700_000_000_500, ok: true}, roll: true, stretches: stretches{[]stretch{{1, 0}, {3, 1200}}},
+			last: tail{base: 1000, size: 4873, first: 1_700_000_000_500, max: 1_700_000_001_000, ok: true}, roll: true, stretches: stretches{[]stretch{{1, 0}, {3, 1200}}},
 		}.encode(),
 		"run":            runMark{lsn: 42, skip: 41, flush: FlushInterval, clean: true, boot: "3f0a"}.encode(),
 		"index":          appendIndexEntry(appendIndexHeader(nil, 1000), indexEntry{offset: 1234, pos: 4096, time: 1_700_000_000_500}),

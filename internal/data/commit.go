@@ -108,11 +108,11 @@ func (s *Store) ready(round []*Append) error {
 		if s.cfg.Flush != FlushAlways {
 			return nil
 		}
-		n := need
+		n := need // chunks of one log share an entry, so the record may be a little smaller
 		if n > s.journal.maxRecord() {
 			n = recordHeaderSize + int64(len(round))*entrySize // only places go into the journal
 		}
-		if n > s.journal.size-journalFileStart {
+		if n > s.journal.smallest()-journalFileStart {
 			return fmt.Errorf("%w: a round of %d chunks does not fit into the commit journal", topology.ErrUnavailable, len(round))
 		}
 		active := s.journal.active
@@ -126,7 +126,7 @@ func (s *Store) ready(round []*Append) error {
 		s.commitMu.Unlock()
 		err := s.checkpoint(false)
 		s.commitMu.Lock()
-		if err != nil {
+		if err != nil && s.broken == nil && !s.journal.room(n) {
 			return fmt.Errorf("%w: the commit journal is full and cannot be checkpointed: %w", topology.ErrUnavailable, err)
 		}
 	}
@@ -222,7 +222,7 @@ func (s *Store) seal() {
 		return
 	}
 	kind := byte(kindChunks)
-	if total > s.journal.maxRecord() {
+	if total > s.journal.left() { // ready has found the round, with an entry for each chunk, too large for one record
 		kind = kindExtents
 		for i := range s.parts {
 			if p := &s.parts[i]; p.err == nil {

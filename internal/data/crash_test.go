@@ -41,7 +41,8 @@ type sim struct {
 	topics  []uuid.UUID
 	dead    []uuid.UUID
 	serial  int
-	faults  float64 // chance that a step fails
+	faults  float64         // chance that a step fails
+	bad     *topology.LogID // fails at every step; nil none
 	log     strings.Builder
 }
 
@@ -149,7 +150,7 @@ func (s *sim) commit() {
 		case errors.Is(a.Err, topology.ErrOutcomeUnknown) || s.fs.Crashed():
 			m.maybe = append(m.maybe, c)
 		case errors.Is(a.Err, topology.ErrUnavailable), errors.Is(a.Err, topology.ErrDiskFull):
-			if s.faults == 0 && s.fs.Steps() > 0 && !s.fs.Crashed() {
+			if !s.mayRefuse(a.Log, a.Err) {
 				s.fatalf("%s: refused without a fault: %v", a.Log, a.Err)
 			}
 		default:
@@ -238,7 +239,7 @@ func (s *sim) retain() {
 	s.now = s.now.Add(time.Duration(s.rng.IntN(30)) * time.Minute)
 	moved := s.store.Retain()
 	s.note("retain: %v", moved)
-	if s.fs.Crashed() || s.faults > 0 {
+	if s.fs.Crashed() || s.faults > 0 || s.bad != nil {
 		for _, m := range s.logs {
 			m.anyStart = true
 		}
@@ -265,7 +266,7 @@ func (s *sim) read() {
 	}
 	from := m.start + topology.Offset(s.rng.Int64N(int64(m.end-m.start)))
 	res, _, err := s.store.Read(id, from, 1+s.rng.IntN(3000), nil)
-	if s.fs.Crashed() || s.faults > 0 && err != nil {
+	if s.fs.Crashed() || (s.faults > 0 || s.bad != nil) && err != nil {
 		return
 	}
 	if err != nil || len(res.Chunks) == 0 || res.Chunks[0].Header.BaseOffset > from || res.Chunks[0].Header.Next() <= from || len(res.Damaged) > 0 {
@@ -291,6 +292,9 @@ func (s *sim) reopenCleanly() {
 	}
 	s.faults = faults
 	s.fs.Fail(s.fail)
+	if s.bad != nil {
+		s.failOne(*s.bad)
+	}
 }
 
 // fail lets steps of the disk fail by chance.
@@ -307,7 +311,7 @@ func (s *sim) fail(op memfs.Op) error {
 // open opens the store, crashing again now and then while it recovers.
 func (s *sim) open() {
 	for {
-		if s.rng.IntN(3) == 0 && s.faults == 0 {
+		if s.rng.IntN(3) == 0 && s.faults == 0 && s.bad == nil {
 			s.fs.CrashAt(1 + s.rng.IntN(30))
 		}
 		store, err := data.Open(s.cfg)

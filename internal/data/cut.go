@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"slices"
 	"sort"
 
@@ -74,19 +76,29 @@ func (s *Store) setStarts(logs []*log, starts []topology.Offset) error {
 	return errors.Join(errs...)
 }
 
-// applyStart moves the start of a log in memory and removes the segments below.
+// applyStart moves the start of a log in memory and removes the segments below. The caller holds flushMu.
 func (s *Store) applyStart(l *log, start topology.Offset) error {
+	below, err := s.moveStart(l, start)
+	errs := []error{err}
+	for _, seg := range below {
+		s.files.drop(seg)
+		errs = append(errs, s.removeFiles(l.id, seg.base))
+	}
+	return errors.Join(errs...)
+}
+
+// moveStart does what must be done between two rounds, and returns the segments that go.
+func (s *Store) moveStart(l *log, start topology.Offset) ([]*segment, error) {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if start <= l.start || l.gone {
-		l.mu.Unlock()
-		return nil
+		return nil, nil
 	}
 	if err := s.load(l); err != nil {
 		l.setStart(start) // it is durable; the load that succeeds removes what lies below
-		l.mu.Unlock()
-		return err
+		return nil, err
 	}
 	l.setStart(start)
 	n := 0
@@ -97,7 +109,7 @@ func (s *Store) applyStart(l *log, start topology.Offset) error {
 	l.segs = l.segs[n:len(l.segs):len(l.segs)]
 	l.segCount = int32(len(l.segs))
 	for _, seg := range below {
-		l.bytes -= seg.size
+		l.grow(-seg.size)
 		s.metrics.retired.Add(float64(seg.size))
 	}
 	if len(l.segs) > 0 {
@@ -108,14 +120,8 @@ func (s *Store) applyStart(l *log, start topology.Offset) error {
 	l.noteLast()
 	l.forget()
 	l.dropDamage(start)
-	l.mu.Unlock()
 	s.markDirty(l)
-	var errs []error
-	for _, seg := range below {
-		s.files.drop(seg)
-		errs = append(errs, s.removeFiles(l.id, seg.base))
-	}
-	return errors.Join(errs...)
+	return below, nil
 }
 
 // dropDamage forgets damage that lies below start. The caller holds mu.
@@ -127,10 +133,10 @@ func (l *log) dropDamage(start topology.Offset) {
 	l.damaged = l.damaged[n:]
 }
 
-// Truncate cuts a log so that it ends at end (P4), which must be where a chunk begins. Durable on return: no crash brings
-// back what was cut. An end that is not below the present one changes nothing. Errors: end is below the start
-// (*OutOfRange) or within a chunk, or the disk or the database failed; then the log takes no appends until it is
-// repaired, and the call must be repeated.
+// Truncate cuts a log so that it ends at end (P4), which must be where a chunk begins, or in a range that is damaged.
+// Durable on return: no crash brings back what was cut. An end that is not below the present one changes nothing. Errors:
+// end is below the start (*OutOfRange) or within a chunk, or the disk or the database failed; then the log takes no
+// appends until it is repaired, and the call must be repeated.
 func (s *Store) Truncate(id topology.LogID, end topology.Offset) error {
 	l := s.lookup(id)
 	if l == nil {
@@ -161,7 +167,7 @@ func (s *Store) truncate(l *log, end topology.Offset) error {
 	if l.failed != nil {
 		return fmt.Errorf("%w: being repaired: %w", topology.ErrUnavailable, l.failed)
 	}
-	pos, err := s.boundary(l, end)
+	pos, ragged, err := s.boundary(l, end)
 	if err != nil {
 		return err
 	}
@@ -177,7 +183,7 @@ func (s *Store) truncate(l *log, end topology.Offset) error {
 	}
 	l.newDir = false
 	l.mu.Lock()
-	for _, seg := range l.cutAt(end, pos) {
+	for _, seg := range l.cutAt(end, pos, ragged) {
 		s.files.drop(seg)
 	}
 	l.newest = newest
@@ -222,59 +228,75 @@ func (s *Store) putNote(n note, id topology.LogID) error {
 	})
 }
 
-// boundary is the position of the chunk that begins at end, within its segment.
-func (s *Store) boundary(l *log, end topology.Offset) (int64, error) {
+// boundary is where a log is cut to end at end: the position, within the segment that end falls into, of the chunk that
+// begins there. Where end lies in a range that is lost there is no such chunk: what comes before the damage stays, the offsets
+// from there to end stay lost, and ragged says so.
+func (s *Store) boundary(l *log, end topology.Offset) (pos int64, ragged bool, err error) {
 	v, err := s.view(l, end)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if v.handle == nil {
-		return 0, errDamaged
+		return 0, true, nil // it lies before the first segment
 	}
 	defer s.files.release(v.handle)
 	place, err := s.place(l, v, end)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	w := v.walk(place, nil, s.cfg.IndexInterval)
 	for w.next < end {
 		h, _, err := w.peek(true)
-		if err != nil {
-			return 0, err
+		switch {
+		case err == nil:
+			w.skip(h)
+		case errors.Is(err, errDamaged) || errors.Is(err, io.EOF):
+			d, err := s.pass(l, v, &w, err)
+			if err != nil {
+				return 0, false, err
+			}
+			if d.to > end {
+				return d.pos, true, nil
+			}
+		default:
+			return 0, false, err
 		}
-		w.skip(h)
 	}
 	if w.next != end {
-		return 0, fmt.Errorf("%w: no chunk begins there", topology.ErrInvalid)
+		return 0, false, fmt.Errorf("%w: no chunk begins there", topology.ErrInvalid)
 	}
-	return w.pos, nil
+	return w.pos, false, nil
 }
 
 // cutAt cuts the log in memory and returns the segments that go. The caller holds mu.
-func (l *log) cutAt(end topology.Offset, pos int64) []*segment {
+func (l *log) cutAt(end topology.Offset, pos int64, ragged bool) []*segment {
 	i := l.segmentFor(end)
-	keep := i
+	keep := max(i, 0)
 	if pos > 0 {
 		keep = i + 1
 		seg := l.segs[i]
-		l.bytes -= seg.size - pos
+		l.grow(pos - seg.size)
 		seg.size, seg.synced = pos, min(seg.synced, pos)
-		seg.max = noTime
 	}
 	beyond := l.segs[keep:]
 	for _, seg := range beyond {
-		l.bytes -= seg.size
+		l.grow(-seg.size)
 	}
 	l.segs = l.segs[:keep:keep]
 	l.segCount = int32(keep)
 	l.end = end
+	l.cuts++
 	l.stretches.cut(end)
 	l.noteLast()
 	l.forget()
 	for n := len(l.damaged); n > 0 && l.damaged[n-1].to > end; n-- {
+		if d := &l.damaged[n-1]; d.from < end {
+			d.to = end
+			continue
+		}
 		l.damaged = l.damaged[:n-1]
 	}
-	l.roll = pos == 0 && keep > 0 // the segment before may be shorter than it should be
+	l.roll = keep > 0 && (ragged || pos == 0) // the segment before may be shorter than it should be
 	return beyond
 }
 
@@ -314,12 +336,12 @@ func (s *Store) DropTopic(topic uuid.UUID) error {
 // dropTopic first makes durable that the topic is dropped: from then on recovery removes it and replays nothing into it.
 // The mark is taken off by the checkpoint that lets go of the journal records which name it.
 func (s *Store) dropTopic(topic uuid.UUID) error {
-	logs := s.logsOf(topic)
-	if len(logs) == 0 {
-		if _, err := s.fs.ReadDir(s.paths.topic(topic)); err != nil {
+	if len(s.logsOf(topic)) == 0 {
+		if _, err := s.fs.ReadDir(s.paths.topic(topic)); errors.Is(err, fs.ErrNotExist) && s.shutOut(topic) {
 			return nil
 		}
 	}
+	logs := s.logsOf(topic)
 	err := s.kv.Update(true, func(put func(key, value []byte), _ func(key []byte)) { put(dropKey(topic), nil) })
 	if err != nil {
 		return err
@@ -341,6 +363,19 @@ func (s *Store) dropTopic(topic uuid.UUID) error {
 	s.buried = append(s.buried, topic)
 	s.room.watch()
 	return nil
+}
+
+// shutOut refuses appends to a topic from now on, if it has no log. A round that is under way ends first.
+func (s *Store) shutOut(topic uuid.UUID) bool {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	if len(s.logsOf(topic)) > 0 {
+		return false
+	}
+	s.logsMu.Lock()
+	defer s.logsMu.Unlock()
+	s.dropped[topic] = struct{}{}
+	return true
 }
 
 // forgetNotes deletes the notes of logs of a dropped topic. The mark of the drop goes later, so this need not be durable.
@@ -369,6 +404,7 @@ func (s *Store) forgetTopic(topic uuid.UUID) {
 		l.mu.Lock()
 		segs := l.segs
 		s.metrics.retired.Add(float64(l.bytes))
+		l.grow(-l.bytes)
 		l.start, l.segs, l.loaded, l.last = l.end, nil, true, tail{}
 		l.mu.Unlock()
 		for _, seg := range segs {

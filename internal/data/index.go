@@ -32,11 +32,38 @@ type indexEntry struct {
 
 // index is the sparse index of one open segment. Its first entry stands for a chunk at position 0 or later; entries
 // ascend in offset, position and time.
+//
+// Reading it, making it again and saving it take their time: that is done under build, while mu, which rounds take too, is
+// held for moments only. Entries are only ever added, so a slice taken under mu stays valid.
 type index struct {
+	build sync.Mutex // before mu
+
 	mu      sync.Mutex
 	loaded  bool
-	entries []indexEntry
-	saved   int // entries that the file holds
+	entries []indexEntry // not loaded: of the chunks appended meanwhile
+	saved   int          // entries that the file holds; under build
+}
+
+// get returns the entries, and whether the index is loaded.
+func (x *index) get() ([]indexEntry, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.entries, x.loaded
+}
+
+// set takes over what was read or made again of the first size bytes of the segment. What was appended behind them meanwhile
+// is kept.
+func (x *index) set(entries []indexEntry, size int64) []indexEntry {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k := sort.Search(len(x.entries), func(i int) bool { return x.entries[i].pos >= size })
+	last := lastOf(entries)
+	for _, e := range x.entries[k:] {
+		e.time = max(e.time, last.time)
+		entries = append(entries, e)
+	}
+	x.entries, x.loaded = entries, true
+	return entries
 }
 
 // appendIndexEntry appends the 28 bytes of e:
@@ -97,29 +124,26 @@ func decodeIndex(b []byte, base topology.Offset, size int64, until topology.Offs
 	return entries, used
 }
 
-// lastPos is the position of the last entry, 0 when there is none.
-func (x *index) lastPos() int64 {
-	if n := len(x.entries); n > 0 {
-		return x.entries[n-1].pos
+// lastOf is the last entry; position 0 when there is none.
+func lastOf(entries []indexEntry) indexEntry {
+	if n := len(entries); n > 0 {
+		return entries[n-1]
 	}
-	return 0
+	return indexEntry{time: noTime}
 }
 
-// lastTime is the time of the last entry.
-func (x *index) lastTime() int64 {
-	if n := len(x.entries); n > 0 {
-		return x.entries[n-1].time
+// addEntry adds a chunk if it is far enough from the last entry.
+func addEntry(entries []indexEntry, e indexEntry, interval int64) []indexEntry {
+	last := lastOf(entries)
+	e.time = max(e.time, last.time)
+	if e.pos-last.pos < interval {
+		return entries
 	}
-	return noTime
+	return append(entries, e)
 }
 
 // add notes a chunk if it is far enough from the last entry. The caller holds mu.
-func (x *index) add(e indexEntry, interval int64) {
-	e.time = max(e.time, x.lastTime())
-	if e.pos-x.lastPos() >= interval {
-		x.entries = append(x.entries, e)
-	}
-}
+func (x *index) add(e indexEntry, interval int64) { x.entries = addEntry(x.entries, e, interval) }
 
 // byOffset is the index of the last entry at or before offset, -1 if none.
 func byOffset(entries []indexEntry, offset topology.Offset) int {
@@ -167,17 +191,13 @@ func readAll(f File) ([]byte, error) {
 	return b[:got], nil
 }
 
-// save writes the entries that the file does not hold yet. Index files are not flushed: what a power cut takes is found
-// missing by the checksums and made again from the segment.
-func (x *index) save(fsys FS, name string, base topology.Offset) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.saveLocked(fsys, name, base)
-}
-
-// saveLocked is save for a caller that holds mu.
-func (x *index) saveLocked(fsys FS, name string, base topology.Offset) error {
-	if x.saved == len(x.entries) {
+// save writes the entries that the file does not hold yet, as far as they name chunks in the first size bytes, which are
+// flushed: an entry must never outlive its chunk, whose place may be used again. Index files are not flushed: what a power
+// cut takes is found missing by the checksums and made again from the segment. The caller holds build.
+func (x *index) save(fsys FS, name string, base topology.Offset, size int64) error {
+	entries, loaded := x.get()
+	upTo := sort.Search(len(entries), func(i int) bool { return entries[i].pos >= size })
+	if !loaded || x.saved >= upTo {
 		return nil
 	}
 	f, err := fsys.Open(name, os.O_RDWR|os.O_CREATE)
@@ -190,7 +210,7 @@ func (x *index) saveLocked(fsys FS, name string, base topology.Offset) error {
 	if x.saved == 0 {
 		at, b = 0, appendIndexHeader(nil, base)
 	}
-	for _, e := range x.entries[x.saved:] {
+	for _, e := range entries[x.saved:upTo] {
 		b = appendIndexEntry(b, e)
 	}
 	if err := f.WriteV([][]byte{b}, at); err != nil {
@@ -199,6 +219,6 @@ func (x *index) saveLocked(fsys FS, name string, base topology.Offset) error {
 	if err := f.Truncate(at + int64(len(b))); err != nil {
 		return err
 	}
-	x.saved = len(x.entries)
+	x.saved = upTo
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -24,6 +25,8 @@ const (
 	recordHeaderSize = 32
 	entrySize        = 60
 	journalFiles     = 2
+	journalCopy      = 2048 // the header of the file stands here once more
+	fileHeaderSize   = 16
 )
 
 // Kinds of journal records.
@@ -118,6 +121,7 @@ type journal struct {
 	dir      string
 	size     int64
 	files    []*journalFile
+	carried  []*journalFile // what failed logs have in records that are released; see carry.go
 	active   int
 	eager    bool          // go on to the next file as soon as that is free
 	lsn      uint64        // of the last record written, or tried to be
@@ -134,13 +138,29 @@ type journalFile struct {
 	size int64
 	pos  int64 // where the next record goes
 	last uint64
+	lost bool // its header cannot be read, nor then its records: until recovery is over it stays as it is
 
-	raw     bool // made in this run: its blocks have room on disk, but were never written
+	raw     bool // made in this run: its blocks have room on disk, but were perhaps never written
 	filling bool // they are being written: no record may go there
 }
 
 // maxRecord is the largest record that goes into the journal as a whole; a larger round is flushed in its segments.
-func (j *journal) maxRecord() int64 { return (j.files[j.active].size - journalFileStart) / 2 }
+func (j *journal) maxRecord() int64 { return (j.smallest() - journalFileStart) / 2 }
+
+// smallest is the size of the smallest file.
+func (j *journal) smallest() int64 {
+	size := j.files[0].size
+	for _, f := range j.files {
+		size = min(size, f.size)
+	}
+	return size
+}
+
+// left is the largest record that goes into the active file without another look.
+func (j *journal) left() int64 {
+	f := j.files[j.active]
+	return min(j.maxRecord(), f.size-f.pos)
+}
 
 // room makes sure that a record of n bytes fits into the active file, going on to the next one where it must. It answers
 // false when that one holds records which are not released: a checkpoint must come first.
@@ -170,23 +190,28 @@ func (j *journal) begin() {
 // anew before it is used again.
 func (j *journal) commit(kind byte) error {
 	j.lsn++
-	h := recordHeader{kind: kind, entries: (len(j.meta) - recordHeaderSize) / entrySize, lsn: j.lsn}
-	j.bufs[0] = j.meta
-	h.crc = crc32.Checksum(j.meta[recordHeaderSize:], castagnoli)
-	h.length = len(j.meta) - recordHeaderSize
-	for _, b := range j.bufs[1:] {
+	err := j.files[j.active].write(kind, j.lsn, j.meta, j.bufs)
+	clear(j.bufs)
+	return err
+}
+
+// write writes a record and makes it durable. meta is room for the header, then the entries; bufs are the chunks, behind one
+// that is left free for meta.
+func (f *journalFile) write(kind byte, lsn uint64, meta []byte, bufs [][]byte) error {
+	h := recordHeader{kind: kind, entries: (len(meta) - recordHeaderSize) / entrySize, lsn: lsn}
+	bufs[0] = meta
+	h.crc = crc32.Checksum(meta[recordHeaderSize:], castagnoli)
+	h.length = len(meta) - recordHeaderSize
+	for _, b := range bufs[1:] {
 		h.crc = crc32.Update(h.crc, castagnoli, b)
 		h.length += len(b)
 	}
-	f := j.files[j.active]
-	h.put(j.meta, f.salt)
-	err := f.WriteSync(j.bufs, f.pos)
-	clear(j.bufs)
-	if err != nil {
-		return fmt.Errorf("journal record %d: %w", j.lsn, err)
+	h.put(meta, f.salt)
+	if err := f.WriteSync(bufs, f.pos); err != nil {
+		return fmt.Errorf("journal record %d: %w", lsn, err)
 	}
 	f.pos += recordHeaderSize + int64(h.length)
-	f.last = j.lsn
+	f.last = lsn
 	return nil
 }
 
@@ -195,20 +220,26 @@ func (j *journal) commit(kind byte) error {
 func openJournal(fsys FS, dir string, size int64) (*journal, error) {
 	j := &journal{fs: fsys, dir: dir, size: size}
 	for i := range journalFiles {
-		f, err := j.open(filepath.Join(dir, strconv.Itoa(i)+".journal"), false)
+		f, err := j.open(j.name(i), size, false)
 		if err != nil {
 			return nil, errors.Join(err, j.close())
 		}
 		j.files = append(j.files, f)
 	}
-	if err := fsys.SyncDir(dir); err != nil {
+	err := j.findCarried()
+	if err == nil {
+		err = fsys.SyncDir(dir)
+	}
+	if err != nil {
 		return nil, errors.Join(err, j.close())
 	}
 	return j, nil
 }
 
-// open opens one file, or makes it, or with anew replaces it.
-func (j *journal) open(name string, anew bool) (*journalFile, error) {
+func (j *journal) name(i int) string { return filepath.Join(j.dir, strconv.Itoa(i)+".journal") }
+
+// open opens one file, or makes it of size bytes, or with anew replaces it.
+func (j *journal) open(name string, size int64, anew bool) (*journalFile, error) {
 	if anew {
 		if err := j.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -219,53 +250,95 @@ func (j *journal) open(name string, anew bool) (*journalFile, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	f := &journalFile{File: file, name: name, pos: journalFileStart}
-	if err := j.prepare(f); err != nil {
+	if err := j.prepare(f, size); err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("open journal %s: %w", name, err)
 	}
 	return f, nil
 }
 
-// prepare checks the header of a file, or writes it. A file that was never finished begins anew: it cannot hold a record.
-func (j *journal) prepare(f *journalFile) error {
+// prepare checks the header of a file, or writes it. Only a file that was never finished has none at all; where there is
+// something that cannot be read, the file is lost.
+func (j *journal) prepare(f *journalFile, size int64) error {
 	have, err := f.Size()
 	if err != nil {
 		return err
 	}
-	var head [16]byte
+	var start [journalCopy + fileHeaderSize]byte
 	if have >= journalFileStart {
-		if _, err := f.ReadAt(head[:], 0); err != nil {
+		if _, err := f.ReadAt(start[:], 0); err != nil {
 			return err
 		}
 	}
-	if binary.BigEndian.Uint32(head[:]) == journalMagic && binary.BigEndian.Uint32(head[12:]) == crc32.Checksum(head[:12], castagnoli) {
+	blank := true
+	for _, head := range [][]byte{start[:fileHeaderSize], start[journalCopy:]} {
+		blank = blank && [fileHeaderSize]byte(head) == [fileHeaderSize]byte{}
+		if binary.BigEndian.Uint32(head) != journalMagic || binary.BigEndian.Uint32(head[12:]) != crc32.Checksum(head[:12], castagnoli) {
+			continue
+		}
 		if v := binary.BigEndian.Uint32(head[4:]); v != journalVersion {
 			return fmt.Errorf("it has version %d, this program knows version %d", v, journalVersion)
 		}
 		f.size, f.salt = have, binary.BigEndian.Uint32(head[8:])
-		if have < j.size && f.Allocate(j.size) == nil {
-			f.size = j.size
+		if have < size && f.Allocate(size) == nil {
+			f.size = size
 		}
 		// Where the flush of a new file failed, the header can be seen and yet not be durable (F21): it is written again.
-		return f.WriteSync([][]byte{head[:]}, 0)
+		return f.writeHeader([fileHeaderSize]byte(head))
 	}
-	if err := f.Allocate(j.size); err != nil {
+	f.size = have
+	if f.lost = !blank; f.lost {
+		return nil
+	}
+	return f.format(size)
+}
+
+// format makes a file begin anew: what it holds is not read any more.
+func (f *journalFile) format(size int64) error {
+	if err := f.Allocate(size); err != nil {
 		return err
 	}
+	var head [fileHeaderSize]byte
 	binary.BigEndian.PutUint32(head[:], journalMagic)
 	binary.BigEndian.PutUint32(head[4:], journalVersion)
 	if _, err := rand.Read(head[8:12]); err != nil {
 		return err
 	}
 	binary.BigEndian.PutUint32(head[12:], crc32.Checksum(head[:12], castagnoli))
-	f.size, f.salt, f.raw = max(j.size, have), binary.BigEndian.Uint32(head[8:]), true
-	return f.WriteSync([][]byte{head[:]}, 0)
+	f.size, f.salt = max(size, f.size), binary.BigEndian.Uint32(head[8:])
+	f.lost, f.raw = false, true
+	return f.writeHeader(head)
+}
+
+// writeHeader writes the header twice, and makes it durable: without it no record of the file could be read.
+func (f *journalFile) writeHeader(head [fileHeaderSize]byte) error {
+	var start [journalCopy + fileHeaderSize]byte
+	copy(start[:], head[:])
+	copy(start[journalCopy:], head[:])
+	return f.WriteSync([][]byte{start[:]}, 0)
+}
+
+// lost says whether the header of a file cannot be read; formatLost makes such files usable, once nothing in them is missed.
+func (j *journal) lost() bool {
+	return slices.ContainsFunc(slices.Concat(j.files, j.carried), func(f *journalFile) bool { return f.lost })
+}
+
+func (j *journal) formatLost() error {
+	for _, f := range j.files {
+		if !f.lost {
+			continue
+		}
+		if err := f.format(j.size); err != nil {
+			return fmt.Errorf("open journal %s: %w", f.name, err)
+		}
+	}
+	return nil
 }
 
 // renew replaces all files by new ones, after one has failed: what the old ones hold is released. The lsn goes on.
 func (j *journal) renew() error {
 	for i, old := range j.files {
-		f, err := j.open(old.name, true)
+		f, err := j.open(old.name, j.size, true)
 		if err != nil {
 			return err
 		}
@@ -278,7 +351,7 @@ func (j *journal) renew() error {
 
 func (j *journal) close() error {
 	var errs []error
-	for _, f := range j.files {
+	for _, f := range append(j.files, j.carried...) {
 		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)

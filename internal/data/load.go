@@ -48,7 +48,7 @@ func (s *Store) load(l *log) error {
 		}
 		seg := &segment{base: base, size: size, synced: size, first: noTime, max: noTime}
 		if base == l.last.base {
-			seg.first = l.last.first
+			seg.first, seg.max = l.last.first, l.last.max
 			if err := s.fitLast(l, seg, mayCut); err != nil {
 				return err
 			}
@@ -70,9 +70,9 @@ func (l *log) adoptSegments(segs []*segment) {
 	if l.last.ok && (len(segs) == 0 || segs[len(segs)-1].base != l.last.base) {
 		l.roll = l.end > l.start // the last segment is missing
 	}
-	l.bytes = 0
+	l.grow(-l.bytes)
 	for _, seg := range segs {
-		l.bytes += seg.size
+		l.grow(seg.size)
 	}
 	l.segs, l.segCount, l.loaded = segs, int32(len(segs)), true
 }

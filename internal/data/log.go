@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/skeinmq/skein/internal/recordbatch"
@@ -24,9 +25,10 @@ type log struct {
 	start     topology.Offset // start <= end
 	end       topology.Offset
 	stretches stretches
-	oldest    int64 // append time of the first chunk kept, ms; noTime when not known
-	newest    int64 // append time of the last chunk, ms
-	bytes     int64 // of all segments
+	oldest    int64         // append time of the first chunk kept, ms; noTime when not known
+	newest    int64         // append time of the last chunk, ms
+	bytes     int64         // of all segments; see grow
+	total     *atomic.Int64 // bytes of all logs
 	segCount  int32
 	last      tail // of the last segment
 	loaded    bool
@@ -35,6 +37,7 @@ type log struct {
 	turn      uint8      // next cursor to be replaced
 	damaged   []damage   // by from, disjoint
 	ioErrors  uint8      // reads that the disk has failed
+	cuts      uint32     // how often the log was cut: what a read saw before a cut says nothing of what is there now
 	suspect   bool       // unflushed bytes cannot be trusted: they are written again before anything is called damaged
 
 	slot    int    // 1 + index of the part of the round that is being committed; 0 none
@@ -52,6 +55,7 @@ type tail struct {
 	base  topology.Offset
 	size  int64
 	first int64 // append time of its first chunk, ms
+	max   int64 // no chunk of it was appended later, ms; noTime when not known
 	ok    bool  // false: the log has no segment
 }
 
@@ -61,7 +65,7 @@ type segment struct {
 	base   topology.Offset
 	size   int64 // bytes that hold committed chunks
 	first  int64 // append time of the first chunk, ms; noTime when not known
-	max    int64 // highest append time of a chunk, ms; noTime when not known
+	max    int64 // no chunk was appended later, ms; noTime when not known
 	synced int64 // bytes that are durable in the file
 	fresh  bool  // the directory entry is not durable yet
 	handle *handle
@@ -126,6 +130,12 @@ func (s *stretches) trim(start topology.Offset) {
 	}
 }
 
+// grow counts n more bytes of segments. The caller holds mu.
+func (l *log) grow(n int64) {
+	l.bytes += n
+	l.total.Add(n)
+}
+
 // segmentFor is the index of the segment that offset falls into: the last one that begins at or before it, -1 if none.
 // The caller holds mu.
 func (l *log) segmentFor(offset topology.Offset) int {
@@ -176,10 +186,12 @@ func (l *log) publish(seg *segment, h recordbatch.Header, pos int64) {
 	if pos == 0 || seg.first == noTime {
 		seg.first = h.BaseTimestamp
 	}
-	seg.max = max(seg.max, h.BaseTimestamp)
+	if pos == 0 || seg.max != noTime { // else it has chunks that are not known
+		seg.max = max(seg.max, h.BaseTimestamp)
+	}
 	l.newest = h.BaseTimestamp
 	end := pos + int64(h.Size())
-	l.bytes += max(0, end-seg.size)
+	l.grow(max(0, end-seg.size))
 	seg.size = max(seg.size, end)
 	l.end = max(l.end, h.Next())
 	l.noteLast()
@@ -198,7 +210,7 @@ func (l *log) noteLast() {
 	l.last = tail{}
 	if n := len(l.segs); n > 0 {
 		seg := l.segs[n-1]
-		l.last = tail{base: seg.base, size: seg.size, first: seg.first, ok: true}
+		l.last = tail{base: seg.base, size: seg.size, first: seg.first, max: seg.max, ok: true}
 	}
 }
 

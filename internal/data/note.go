@@ -63,7 +63,8 @@ func (n note) encode() []byte {
 		b = binary.AppendVarint(b, v)
 	}
 	var flags uint64
-	for i, set := range []bool{n.last.ok, n.roll, n.cutting} {
+	timed := n.last.max != noTime
+	for i, set := range []bool{n.last.ok, n.roll, n.cutting, timed} {
 		if set {
 			flags |= 1 << i
 		}
@@ -71,6 +72,9 @@ func (n note) encode() []byte {
 	b = binary.AppendUvarint(b, flags)
 	for _, v := range []int64{int64(n.last.base), n.last.size, n.last.first} {
 		b = binary.AppendVarint(b, v)
+	}
+	if timed {
+		b = binary.AppendVarint(b, n.last.max)
 	}
 	b = binary.AppendUvarint(b, uint64(len(n.stretches.list)))
 	for _, st := range n.stretches.list {
@@ -92,6 +96,10 @@ func decodeNote(b []byte) (note, error) {
 	flags := r.unsigned()
 	n.last.ok, n.roll, n.cutting = flags&1 != 0, flags&2 != 0, flags&4 != 0
 	n.last.base, n.last.size, n.last.first = topology.Offset(r.signed()), r.signed(), r.signed()
+	n.last.max = noTime
+	if flags&8 != 0 {
+		n.last.max = r.signed()
+	}
 	count := r.unsigned()
 	if r.bad || count > uint64(len(r.b)) {
 		return note{}, errNote

@@ -62,6 +62,9 @@ func (s *Store) Read(id topology.LogID, from topology.Offset, maxBytes int, buf 
 		}
 		buf, err = s.readSegment(l, v, &res, maxBytes, buf)
 		s.files.release(v.handle)
+		if errors.Is(err, errCut) {
+			continue // look again
+		}
 		if err != nil {
 			if s.unreadable(l, err) {
 				continue
@@ -93,6 +96,7 @@ type view struct {
 	end       topology.Offset // of the log: the high watermark
 	stretches stretches
 	gaps      bool   // blocks that the disk cannot read are read as zeros
+	cuts      uint32 // of the log
 	near      cursor // the place of the offset, if known, else that of the segment's first chunk
 }
 
@@ -103,7 +107,7 @@ func (s *Store) view(l *log, from topology.Offset) (view, error) {
 	if from < l.start || from > l.end {
 		return view{}, &OutOfRange{Start: l.start, End: l.end}
 	}
-	v := view{end: l.end, stretches: l.stretches, gaps: l.ioErrors >= maxReadErrors}
+	v := view{end: l.end, stretches: l.stretches, cuts: l.cuts, gaps: l.ioErrors >= maxReadErrors}
 	if from == l.end {
 		return v, nil
 	}
@@ -233,10 +237,17 @@ func (s *Store) readSegment(l *log, v view, res *ReadResult, maxBytes int, buf [
 		w.skip(h)
 	}
 	l.mu.Lock()
+	if l.cuts != v.cuts {
+		l.mu.Unlock()
+		return w.buf, nil
+	}
 	l.remember(place, cursor{offset: w.next, base: v.base, pos: w.pos})
 	l.mu.Unlock()
 	return w.buf, nil
 }
+
+// errCut means that a log was cut while it was read: what does not fit may be new and good.
+var errCut = fmt.Errorf("%w: the log is cut at this moment", topology.ErrUnavailable)
 
 // pass moves w over the damage it stands at, or over what is missing at the end of its segment (cause is io.EOF), and
 // reports it.
@@ -245,6 +256,10 @@ func (s *Store) readSegment(l *log, v view, res *ReadResult, maxBytes int, buf [
 // brings them back (F21). Until then the error wraps topology.ErrUnavailable.
 func (s *Store) pass(l *log, v view, w *walk, cause error) (damage, error) {
 	l.mu.Lock()
+	if l.cuts != v.cuts {
+		l.mu.Unlock()
+		return damage{}, errCut
+	}
 	unflushed := v.seg.synced < v.size && w.pos >= v.seg.synced
 	if unflushed || l.suspect {
 		s.distrust(l)
@@ -276,7 +291,12 @@ func (s *Store) pass(l *log, v view, w *walk, cause error) (damage, error) {
 		return damage{}, err
 	}
 	d.base = v.base
-	s.reportDamage(l, d)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cuts != v.cuts {
+		return damage{}, errCut
+	}
+	s.damage(l, d)
 	return d, nil
 }
 

@@ -66,6 +66,12 @@ func (s *Store) recover() error {
 			return err
 		}
 	}
+	if err := s.journal.formatLost(); err != nil {
+		return err
+	}
+	if err := s.journal.dropCarried(nil); err != nil {
+		return err
+	}
 	s.starts = nil
 	s.journal.released.Store(s.journal.lsn)
 	if err := s.markRun(false); err != nil {
@@ -136,7 +142,7 @@ func (s *Store) readNotes() (mark runMark, found bool, err error) {
 		if err != nil {
 			return fmt.Errorf("note of %s: %w", id, err)
 		}
-		s.addLog(logFromNote(id, n))
+		s.addLog(s.logFromNote(id, n))
 		return nil
 	})
 	if err == nil {
@@ -159,9 +165,11 @@ func (s *Store) readNotes() (mark runMark, found bool, err error) {
 	return mark, b != nil, nil
 }
 
-func logFromNote(id topology.LogID, n note) *log {
+func (s *Store) logFromNote(id topology.LogID, n note) *log {
+	s.total.Add(n.bytes)
 	return &log{
-		id: id, start: n.start, end: n.end, stretches: n.stretches, oldest: n.oldest, newest: n.newest,
+		total: &s.total,
+		id:    id, start: n.start, end: n.end, stretches: n.stretches, oldest: n.oldest, newest: n.newest,
 		bytes: n.bytes, segCount: n.segments, last: n.last, roll: n.roll, lsn: n.lsn, cutting: n.cutting,
 	}
 }
@@ -189,6 +197,7 @@ func (s *Store) finishDrops() error {
 	for _, t := range topics {
 		var ids []topology.LogID
 		for _, l := range s.removeTopic(t) {
+			l.grow(-l.bytes)
 			ids = append(ids, l.id)
 		}
 		for id := range s.starts {
@@ -211,14 +220,30 @@ func (s *Store) finishDrops() error {
 	return nil
 }
 
+// recoveryRoom is what recovery may need besides the chunks it replays.
+const recoveryRoom = 1 << 20
+
 // recoverLogs is what an unclean stop asks for.
 func (s *Store) recoverLogs(mark runMark) error {
 	list, highest, err := s.journal.survey(mark.lsn)
 	if err != nil {
 		return err
 	}
+	if s.journal.lost() {
+		s.report.JournalDamaged++
+		s.logger.Error().Msg("a file of the commit journal has no readable header: what it held is looked for in the segments")
+	}
 	// Without a journal, or where it is damaged or the notes are lost, whole chunks beyond the noted ends are kept.
-	keep := s.salvage || mark.flush == FlushInterval || s.damagedJournal(list, mark.lsn)
+	keep := s.salvage || mark.flush == FlushInterval || s.journal.lost() || s.damagedJournal(list, mark.lsn)
+	// All that is written from here on must fit, though somebody else may have filled the disk: the reserve is there for
+	// that. Where even that is too little the write that fails tells.
+	need := int64(recoveryRoom)
+	for _, r := range list {
+		need += int64(r.length)
+	}
+	if err := s.room.Ensure(need); err != nil {
+		s.logger.Warn().Err(err).Msg("little room to recover in")
+	}
 	if err := s.surveyLogs(keep, true); err != nil {
 		return err
 	}
@@ -248,6 +273,9 @@ func (s *Store) recoverLogs(mark runMark) error {
 func (s *Store) damagedJournal(list []foundRecord, after uint64) bool {
 	var buf []byte
 	for i, r := range list {
+		if r.carried {
+			continue
+		}
 		if r.lsn > after+1 {
 			return true
 		}

@@ -90,11 +90,12 @@ func (s *Store) distrust(l *log) {
 // renewJournal checkpoints everything that the failed journal still holds and replaces its files. The round that failed
 // was cut off from its logs before, and its record is passed over from now on.
 func (s *Store) renewJournal() error {
-	if err := s.checkpointLocked(true); err != nil {
-		return err
-	}
+	err := s.checkpointLocked(false)
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
+	if err != nil && s.journal.released.Load() < s.journal.lsn {
+		return err
+	}
 	if err := s.journal.renew(); err != nil {
 		return err
 	}

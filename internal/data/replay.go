@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sort"
 
 	"github.com/skeinmq/skein/internal/recordbatch"
@@ -18,21 +19,26 @@ import (
 // foundRecord is a journal record found in a file.
 type foundRecord struct {
 	recordHeader
-	file *journalFile
-	pos  int64 // of the header
+	file    *journalFile
+	pos     int64 // of the header
+	carried bool  // copied for logs that had failed; its number may be one that is done with
 }
 
-// survey finds the headers of all records in the journal whose lsn is above after, by lsn, and the highest lsn of all.
+// survey finds the headers of all records in the journal whose lsn is above after, and of those that were carried, by lsn,
+// and the highest lsn of all.
 // A header that cannot be read does not hide the records behind it: they are searched for.
 func (j *journal) survey(after uint64) (list []foundRecord, highest uint64, err error) {
-	for _, f := range j.files {
+	for i, f := range slices.Concat(j.files, j.carried) {
+		if f.lost {
+			continue
+		}
 		found, err := surveyFile(f)
 		if err != nil {
 			return nil, 0, fmt.Errorf("read journal %s: %w", f.name, err)
 		}
 		for _, r := range found {
 			highest = max(highest, r.lsn)
-			if r.lsn > after {
+			if r.carried = i >= len(j.files); r.carried || r.lsn > after {
 				list = append(list, r)
 			}
 		}
@@ -54,7 +60,7 @@ func surveyFile(f *journalFile) ([]foundRecord, error) {
 			h, ok = decodeRecordHeader(head[:], f.salt)
 		}
 		if ok && pos+recordHeaderSize+int64(h.length) <= f.size {
-			list = append(list, foundRecord{h, f, pos})
+			list = append(list, foundRecord{recordHeader: h, file: f, pos: pos})
 			if next := pos + recordHeaderSize + int64(h.length); headerAt(f, next) {
 				pos = next
 				continue
@@ -156,6 +162,12 @@ func (s *Store) replay(list []foundRecord, after, skip uint64) error {
 		}
 		entries, chunks, b, err := r.read(buf)
 		buf = b
+		if errors.Is(err, errRotten) && r.carried {
+			if r.lsn <= after { // else the journal itself has it still: the copy was not finished
+				s.rotten(r.lsn)
+			}
+			continue
+		}
 		if errors.Is(err, errRotten) {
 			if i < len(list)-1 {
 				s.rotten(r.lsn)
@@ -168,10 +180,12 @@ func (s *Store) replay(list []foundRecord, after, skip uint64) error {
 		if err != nil {
 			return fmt.Errorf("read journal %s: %w", r.file.name, err)
 		}
-		if r.lsn > expected && !s.salvage {
-			s.rotten(expected)
+		if !r.carried {
+			if r.lsn > expected && !s.salvage {
+				s.rotten(expected)
+			}
+			expected = r.lsn + 1
 		}
-		expected = r.lsn + 1
 		s.report.JournalRecords++
 		s.report.JournalBytes += int64(len(chunks))
 		for _, e := range entries {
@@ -334,12 +348,12 @@ func (s *Store) takeIn(l *log, seg *segment, h *handle, e journalEntry, b []byte
 			break
 		}
 		l.publish(seg, head, pos)
-		h.idx.add(indexEntry{offset: head.BaseOffset, pos: pos, time: seg.max}, int64(s.cfg.IndexInterval))
+		h.idx.add(indexEntry{offset: head.BaseOffset, pos: pos, time: max(seg.max, head.BaseTimestamp)}, int64(s.cfg.IndexInterval))
 		b, pos, next = b[head.Size():], pos+int64(head.Size()), head.Next()
 	}
 	l.stretches.add(e.version, e.first)
 	if end := e.pos + int64(e.size); seg.size < end {
-		l.bytes += end - seg.size
+		l.grow(end - seg.size)
 		seg.size = end
 	}
 	l.end = max(l.end, e.next)

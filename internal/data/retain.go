@@ -65,6 +65,14 @@ func (s *Store) retained(l *log, p Policy, now time.Time) (topology.Offset, erro
 	}
 	keep := start
 	for {
+		if size, highest, until, ok := l.judge(keep); ok { // without a look at the disk
+			if until < 0 || !p.removes(now, highest, bytes-size) {
+				break
+			}
+			bytes -= size
+			keep = until
+			continue
+		}
 		v, err := s.view(l, keep)
 		var out *OutOfRange
 		if errors.As(err, &out) || err == nil && v.until >= v.end {
@@ -85,9 +93,7 @@ func (s *Store) retained(l *log, p Policy, now time.Time) (topology.Offset, erro
 		if err != nil {
 			return 0, err
 		}
-		old := p.RetentionAge > 0 && highest != noTime && ageOf(now, highest) > p.RetentionAge
-		much := p.RetentionBytes > 0 && bytes-v.size >= p.RetentionBytes
-		if !old && !much {
+		if !p.removes(now, highest, bytes-v.size) {
 			break
 		}
 		bytes -= v.size
@@ -97,6 +103,30 @@ func (s *Store) retained(l *log, p Policy, now time.Time) (topology.Offset, erro
 		return 0, nil
 	}
 	return keep, nil
+}
+
+// removes says whether a segment goes whose youngest chunk is of highest, and that leaves rest bytes behind.
+func (p Policy) removes(now time.Time, highest, rest int64) bool {
+	return p.RetentionAge > 0 && highest != noTime && ageOf(now, highest) > p.RetentionAge ||
+		p.RetentionBytes > 0 && rest >= p.RetentionBytes
+}
+
+// judge is what memory tells of the segment that offset falls into; until is -1 for the last one, which stays. ok is false
+// when the disk must be asked.
+func (l *log) judge(offset topology.Offset) (size, highest int64, until topology.Offset, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.loaded {
+		return 0, 0, -1, l.segCount == 1 && l.last.ok
+	}
+	i := l.segmentFor(offset)
+	switch {
+	case i < 0:
+		return 0, 0, 0, false
+	case i == len(l.segs)-1:
+		return 0, 0, -1, true
+	}
+	return l.segs[i].size, l.segs[i].max, l.untilOf(i), l.segs[i].max != noTime
 }
 
 // allExpired is the start of a log whose newest chunk is too old: its end, unless a segment holds a younger chunk (the

@@ -80,6 +80,9 @@ func OpenReserve(cfg ReserveConfig) (*Reserve, error) {
 		r.held = r.hold
 	}
 	r.watch()
+	if err := r.fs.SyncDir(r.dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the reserve: %w", err), r.file.Close())
+	}
 	return r, nil
 }
 
@@ -98,7 +101,7 @@ func (r *Reserve) look(n int64) {
 	}
 	missing := r.hold - r.held
 	// Taking back needs more room than giving up leaves, so that the two do not take turns.
-	if missing > 0 && space.Free-missing >= r.floor+r.floor/4 && r.file.Allocate(r.hold) == nil {
+	if missing > 0 && space.Free-missing >= r.floor+r.floor/4 && r.file.Allocate(r.hold) == nil && r.file.Sync() == nil {
 		r.held = r.hold
 		space.Free -= missing
 	}

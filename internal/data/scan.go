@@ -39,10 +39,13 @@ func (s *Store) scan(l *log, v view, c cursor, fn func(h recordbatch.Header, pos
 // falls short.
 func (s *Store) entries(l *log, v view) ([]indexEntry, error) {
 	x := &v.handle.idx
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.loaded {
-		return x.entries, nil
+	if entries, loaded := x.get(); loaded {
+		return entries, nil
+	}
+	x.build.Lock()
+	defer x.build.Unlock()
+	if entries, loaded := x.get(); loaded {
+		return entries, nil
 	}
 	name := s.paths.file(l.id, v.base, indexExt)
 	entries, err := readIndex(s.fs, name, v.base, v.size, v.until)
@@ -50,47 +53,54 @@ func (s *Store) entries(l *log, v view) ([]indexEntry, error) {
 		s.logger.Warn().Err(err).Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Int64("segment", int64(v.base)).
 			Msg("index cannot be read and is made again")
 	}
-	x.entries, x.saved = entries, len(entries)
-	if err := s.extend(v, x); err != nil {
+	x.saved = len(entries)
+	if entries, err = s.extend(v, entries); err != nil {
 		return nil, fmt.Errorf("index segment %d of %s: %w", v.base, l.id, err)
 	}
-	x.loaded = true
-	if len(x.entries)-x.saved > 8 { // worth keeping, should the file be closed soon
-		_ = x.saveLocked(s.fs, name, v.base)
+	worth := len(entries)-x.saved > 8 // keeping, should the file be closed soon
+	entries = x.set(entries, v.size)
+	if worth {
+		l.mu.Lock()
+		flushed := min(v.seg.synced, v.size)
+		if l.cuts != v.cuts {
+			flushed = 0
+		}
+		l.mu.Unlock()
+		_ = x.save(s.fs, name, v.base, flushed)
 	}
-	return x.entries, nil
+	return entries, nil
 }
 
 // extend adds the entries that are missing at the end. It stops at damage: what lies behind is found by walking on from
-// the last entry. The caller holds x.mu.
-func (s *Store) extend(v view, x *index) error {
+// the last entry.
+func (s *Store) extend(v view, entries []indexEntry) ([]indexEntry, error) {
 	interval := int64(s.cfg.IndexInterval)
-	if v.size-x.lastPos() <= 2*interval {
-		return nil
+	last := lastOf(entries)
+	if v.size-last.pos <= 2*interval {
+		return entries, nil
 	}
 	c := cursor{offset: v.base, base: v.base}
-	if n := len(x.entries); n > 0 {
-		c.offset, c.pos = x.entries[n-1].offset, x.entries[n-1].pos
+	if len(entries) > 0 {
+		c.offset, c.pos = last.offset, last.pos
 	}
 	w := v.walk(c, nil, max(s.cfg.IndexInterval, 256<<10))
-	highest := x.lastTime()
+	highest := last.time
 	for {
 		h, _, err := w.peek(true)
 		if errors.Is(err, io.EOF) {
-			return nil
+			return entries, nil
 		}
 		if errors.Is(err, errDamaged) {
-			_, err = w.resync(x.entries)
-			if err != nil {
-				return err
+			if _, err = w.resync(entries); err != nil {
+				return nil, err
 			}
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		highest = max(highest, h.BaseTimestamp)
-		x.add(indexEntry{offset: h.BaseOffset, pos: w.pos, time: highest}, interval)
+		entries = addEntry(entries, indexEntry{offset: h.BaseOffset, pos: w.pos, time: highest}, interval)
 		w.skip(h)
 	}
 }
@@ -100,17 +110,17 @@ func (s *Store) reindex(l *log, v view) ([]indexEntry, error) {
 	s.logger.Warn().Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Int64("segment", int64(v.base)).
 		Msg("index does not fit its segment and is made again")
 	x := &v.handle.idx
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.build.Lock()
+	defer x.build.Unlock()
 	if err := s.fs.Remove(s.paths.file(l.id, v.base, indexExt)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	x.entries, x.saved, x.loaded = nil, 0, false
-	if err := s.extend(v, x); err != nil {
+	x.saved = 0
+	entries, err := s.extend(v, nil)
+	if err != nil {
 		return nil, err
 	}
-	x.loaded = true
-	return x.entries, nil
+	return x.set(entries, v.size), nil
 }
 
 // appendTime is the append time of the first good chunk at or after offset, ms.
@@ -158,6 +168,12 @@ func (s *Store) OffsetForTime(id topology.LogID, t time.Time) (topology.Offset, 
 		}
 		found, err := s.timeInSegment(l, v, from, ms)
 		s.files.release(v.handle)
+		if errors.Is(err, errCut) {
+			l.mu.Lock()
+			end = l.end
+			l.mu.Unlock()
+			continue // look again
+		}
 		if err != nil {
 			return 0, fmt.Errorf("look for a time in %s: %w", id, err)
 		}
@@ -226,7 +242,9 @@ func (s *Store) segmentTimes(l *log, v view) (first, highest int64, err error) {
 		return 0, 0, err
 	}
 	l.mu.Lock()
-	v.seg.first, v.seg.max = first, max(v.seg.max, highest)
+	if v.seg.size == v.size && l.cuts == v.cuts { // else there are chunks that were not looked at
+		v.seg.first, v.seg.max = first, max(v.seg.max, highest)
+	}
 	l.mu.Unlock()
 	return first, highest, nil
 }

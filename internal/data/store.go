@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,6 +31,8 @@ type Store struct {
 	room    *Reserve
 	metrics *metrics
 	report  RecoveryReport
+
+	total atomic.Int64 // bytes of the segments of all logs
 
 	logsMu  sync.RWMutex // guards what follows
 	logs    map[topology.LogID]*log
@@ -156,7 +159,7 @@ func (s *Store) logFor(id topology.LogID) *log {
 	if _, gone := s.dropped[id.Topic]; gone {
 		return nil
 	}
-	l := newLog(id)
+	l := s.newLog(id)
 	l.start = s.starts[id] // nil after recovery
 	s.addLog(l)
 	return l
@@ -181,8 +184,8 @@ func (s *Store) removeTopic(topic uuid.UUID) []*log {
 	return logs
 }
 
-func newLog(id topology.LogID) *log {
-	return &log{id: id, oldest: noTime, newest: noTime, loaded: true}
+func (s *Store) newLog(id topology.LogID) *log {
+	return &log{id: id, total: &s.total, oldest: noTime, newest: noTime, loaded: true}
 }
 
 // Info describes a log; zero for one that was never written.
@@ -264,8 +267,12 @@ func (s *Store) Report() RecoveryReport { return s.report }
 
 // UncleanReboot says whether the machine restarted without a clean stop of the last run while that run acknowledged from
 // the page cache (FlushInterval): what was not flushed is lost, and the disk must take a new id (P5) before the first
-// append. It is answered again by the next run if this one ends without an append.
+// append. It is answered again by the next run if this one ends without an append, even cleanly: the
+// new id may be what has failed.
 func (s *Store) UncleanReboot() bool { return s.unclean }
+
+// Bytes is the size of all segments.
+func (s *Store) Bytes() int64 { return s.total.Load() }
 
 // Room tells how full the disk is.
 func (s *Store) Room() Room { return s.room.Room() }
@@ -358,9 +365,6 @@ func (s *Store) Close() error {
 	s.Repair()
 	s.flushMu.Lock()
 	err := s.checkpointLocked(true)
-	if err == nil && s.rebooted {
-		err = s.forgetReboot()
-	}
 	if err == nil {
 		err = s.markRun(true)
 	}
