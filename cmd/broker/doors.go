@@ -106,9 +106,10 @@ func (n *node) makeAdmin() (*admin.Admin, error) {
 			},
 			Dir: n.cfg.DataDir, Flush: n.flush().String(),
 		},
-		Checks:   []admin.Check{{Name: "topics", Ready: n.topicsReady}, {Name: "shutdown", Ready: n.notStopping}},
-		OpenAPI:  api.OpenAPI,
-		Gatherer: n.registry, Pprof: n.cfg.Pprof,
+		Checks:      []admin.Check{{Name: "topics", Ready: n.topicsReady}, {Name: "shutdown", Ready: n.notStopping}},
+		StoredBytes: n.store.Bytes,
+		OpenAPI:     api.OpenAPI,
+		Gatherer:    n.registry, Pprof: n.cfg.Pprof,
 		Logger: n.log,
 	})
 }

@@ -66,50 +66,48 @@ func openNode(cfg conf.Settings, members *discovery.Static, log zerolog.Logger) 
 	return n, nil
 }
 
-// openDisk opens the local database and the store. The database asks the store for room before it writes, and is opened
-// first, since the store keeps its notes there.
+// openDisk opens the reserve, the local database and the store, which keeps its notes in the database. Both make room by
+// giving up the reserve, so a broker can start on a full disk.
 func (n *node) openDisk() error {
-	var (
-		err    error
-		opened atomic.Pointer[data.Store] // the database compacts in a goroutine of its own
-	)
+	dir := filepath.Join(n.cfg.DataDir, "data")
+	reserve, err := data.OpenReserve(data.ReserveConfig{Dir: dir, Bytes: n.cfg.ReserveBytes, Logger: n.log})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if n.store == nil {
+			_ = reserve.Close()
+		}
+	}()
 	n.db, err = localdb.Open(localdb.Config{
-		Dir:     filepath.Join(n.cfg.DataDir, "db"),
-		Ordinal: n.members.Self(),
-		EnsureRoom: func(bytes int64) error {
-			if store := opened.Load(); store != nil {
-				return store.EnsureRoom(bytes)
-			}
-			return nil
-		},
-		Logger: n.component("localdb"), Registerer: n.registry,
+		Dir:        filepath.Join(n.cfg.DataDir, "db"),
+		Ordinal:    n.members.Self(),
+		EnsureRoom: reserve.Ensure,
+		Logger:     n.component("localdb"), Registerer: n.registry,
 	})
 	if err != nil {
 		return err
 	}
 	n.store, err = data.Open(data.Config{
-		Dir:           filepath.Join(n.cfg.DataDir, "data"),
+		Dir:           dir,
 		KV:            n.db,
 		Flush:         n.flush(),
 		FlushInterval: n.cfg.FlushInterval,
 		SegmentBytes:  n.cfg.SegmentBytes,
 		SegmentAge:    n.cfg.SegmentAge,
-		ReserveBytes:  n.cfg.ReserveBytes,
+		Reserve:       reserve,
 		Policy:        n.policy,
 		Logger:        n.log, Registerer: n.registry,
 	})
+	if err != nil || !n.store.UncleanReboot() {
+		return err
+	}
+	disk, err := n.db.RenewDisk()
 	if err != nil {
 		return err
 	}
-	opened.Store(n.store)
-	if n.store.UncleanReboot() {
-		disk, err := n.db.RenewDisk()
-		if err != nil {
-			return err
-		}
-		n.log.Warn().Stringer("disk", disk).
-			Msg("the machine restarted without a clean stop under flush=interval: what was not flushed is lost, the disk counts as new (P5)")
-	}
+	n.log.Warn().Stringer("disk", disk).
+		Msg("the machine restarted without a clean stop under flush=interval: what was not flushed is lost, the disk counts as new (P5)")
 	return nil
 }
 
