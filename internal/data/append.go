@@ -183,6 +183,12 @@ func (s *Store) publish(p *part) {
 		p.seg.first = max(p.seg.first, s.cfg.Now().UnixMilli())
 		l.noteLast()
 	}
+	if n := len(l.segs); p.flushed && (n == 1 || !l.segs[n-2].dirty()) { // the dirty segments stay the last ones
+		p.seg.synced = p.seg.size
+		if p.seg.fresh {
+			p.seg.fresh, l.newDir = false, false
+		}
+	}
 	l.lsn = s.journal.lsn
 	s.markDirty(l)
 }

@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,7 +117,7 @@ func (s *Store) flushAll(list []*flushing) {
 	all := segments > manySegments
 	workers := 1
 	if segments > fewSegments && !all {
-		workers = flushWorkers
+		workers = s.cfg.workers
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -299,7 +300,7 @@ func (s *Store) writeNotes(list []*flushing, lsn uint64, all bool, carried *jour
 	if !sync && now.Sub(s.notedAt) < noteInterval && now.After(s.notedAt) {
 		return nil
 	}
-	if len(s.unnoted) == 0 && (!all || lsn == s.journal.released.Load()) {
+	if len(s.unnoted) == 0 && (!all || lsn == s.journal.released.Load() && len(s.journal.carried) == 0) {
 		return nil
 	}
 	s.notedAt = now
@@ -310,7 +311,7 @@ func (s *Store) writeNotes(list []*flushing, lsn uint64, all bool, carried *jour
 				break
 			}
 		}
-		sortLogs(batch)
+		slices.SortFunc(batch, compareLogs)
 		err := s.kv.Update(sync, func(put func(key, value []byte), _ func(key []byte)) {
 			for _, id := range batch {
 				put(logKey(keyLog, id), s.unnoted[id].encode())

@@ -26,6 +26,7 @@ type part struct {
 	seg     *segment
 	handle  *handle // acquired
 	isNew   bool    // seg is not part of the log yet
+	flushed bool    // seg is durable with these chunks
 	pos     int64   // where the chunks go in seg
 	size    int64
 	next    topology.Offset // behind the last chunk
@@ -266,6 +267,7 @@ func (s *Store) flushPart(p *part) error {
 		s.fail(p.l, err)
 		return notWritten(p.l, err)
 	}
+	p.flushed = true
 	return nil
 }
 

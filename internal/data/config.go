@@ -64,6 +64,8 @@ type Config struct {
 	Policy        func(uuid.UUID) (Policy, bool) // settings of a topic; false leaves its logs alone. Default: no retention
 	Logger        zerolog.Logger                 // the zero Logger discards
 	Registerer    prometheus.Registerer          // nil: no metrics
+
+	workers int // segments flushed at the same time; default 4. Tests that replay from a seed set 1
 }
 
 const (
@@ -91,6 +93,7 @@ func (cfg Config) withDefaults(space Space) (Config, error) {
 	setDefault(&cfg.SegmentAge, defaultSegmentAge)
 	setDefault(&cfg.IndexInterval, defaultIndexInterval)
 	setDefault(&cfg.MaxOpenFiles, defaultMaxOpenFiles)
+	setDefault(&cfg.workers, flushWorkers)
 	setDefault(&cfg.JournalBytes, max(minJournalBytes, min(defaultJournalBytes, space.Total/32)))
 	if cfg.JournalBytes < minJournalBytes {
 		return cfg, fmt.Errorf("data: journal of %d bytes; allowed are %d and more", cfg.JournalBytes, minJournalBytes)

@@ -61,6 +61,7 @@ func newSim(t *testing.T, seed uint64, flush data.FlushPolicy) *sim {
 			return data.Policy{}, false
 		},
 	}
+	data.SerialFlush(&s.cfg)
 	if *trace {
 		s.cfg.Logger = zerolog.New(zerolog.ConsoleWriter{Out: os.Stdout, NoColor: true})
 	}

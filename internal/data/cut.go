@@ -2,26 +2,21 @@ package data
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"slices"
-	"sort"
 
 	"github.com/google/uuid"
 	"github.com/skeinmq/skein/internal/topology"
 )
 
-// sortLogs orders ids by topic and partition.
-func sortLogs(ids []topology.LogID) {
-	sort.Slice(ids, func(i, j int) bool {
-		if c := bytes.Compare(ids[i].Topic[:], ids[j].Topic[:]); c != 0 {
-			return c < 0
-		}
-		return ids[i].Partition < ids[j].Partition
-	})
+// compareLogs orders logs by topic and partition.
+func compareLogs(a, b topology.LogID) int {
+	return cmp.Or(bytes.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Partition, b.Partition))
 }
 
 // SetStart moves the start of a log up (P9): reads below it are out of range, and segments that lie wholly below it are
@@ -302,24 +297,29 @@ func (l *log) cutAt(end topology.Offset, pos int64, ragged bool) []*segment {
 
 // cutFiles removes the segments that are not among segs and cuts the last one to its size.
 func (s *Store) cutFiles(l *log, segs []*segment) error {
-	bases, err := s.listSegments(l.id)
-	if err != nil {
-		return err
-	}
-	for _, base := range bases {
-		if !slices.ContainsFunc(segs, func(seg *segment) bool { return seg.base == base }) {
-			if err := s.removeFiles(l.id, base); err != nil {
-				return err
-			}
-		}
-	}
-	if err := s.fs.SyncDir(s.paths.log(l.id)); err != nil {
+	if err := s.sweep(l, segs); err != nil {
 		return err
 	}
 	if n := len(segs); n > 0 {
 		return s.cutFile(l, segs[n-1], segs[n-1].size)
 	}
 	return nil
+}
+
+// sweep removes the segments of a log that are not among segs, the last first. Durable on return.
+func (s *Store) sweep(l *log, segs []*segment) error {
+	bases, err := s.listSegments(l.id)
+	if err != nil {
+		return err
+	}
+	for _, base := range slices.Backward(bases) {
+		if !slices.ContainsFunc(segs, func(seg *segment) bool { return seg.base == base }) {
+			if err := s.removeFiles(l.id, base); err != nil {
+				return err
+			}
+		}
+	}
+	return s.fs.SyncDir(s.paths.log(l.id))
 }
 
 // DropTopic removes all logs of a topic and frees their space. No append to it is taken in this run any more, and no

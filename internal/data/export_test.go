@@ -29,3 +29,6 @@ func IndexFile(base int64, entries [][3]int64) []byte {
 
 // FillJournal writes a new journal file that is not in use.
 func (s *Store) FillJournal() { s.fillJournal(0) }
+
+// SerialFlush lets checkpoints flush one segment after the other, in an order that a seed replays.
+func SerialFlush(cfg *Config) { cfg.workers = 1 }

@@ -11,6 +11,28 @@ import (
 	"github.com/skeinmq/skein/internal/topology"
 )
 
+// failFiles lets the files that one log has now fail for ever, by chance at each write and at each flush: bad blocks. What
+// it makes anew is good. Other steps fail as before.
+func (s *sim) failFiles(bad topology.LogID) {
+	dir := "/logs/" + bad.String() + "/"
+	names := map[string]bool{}
+	for _, name := range s.fs.Files() {
+		if strings.Contains(name, dir) {
+			names[name] = true
+		}
+	}
+	s.bad = &bad
+	s.fs.Fail(func(op memfs.Op) error {
+		switch {
+		case op.Kind == memfs.OpRemove || op.Kind == memfs.OpRename:
+			delete(names, op.Name)
+		case names[op.Name] && (op.Kind == memfs.OpSync || op.Kind == memfs.OpWrite && s.rng.IntN(2) == 0):
+			return syscall.EIO
+		}
+		return s.fail(op)
+	})
+}
+
 // failOne lets everything that changes the files of one log fail for ever; other steps fail as before.
 func (s *sim) failOne(bad topology.LogID) {
 	dir := "/logs/" + bad.Topic.String() + "/" + string(rune('0'+bad.Partition)) + "/"
@@ -38,7 +60,11 @@ func TestFailingLog(t *testing.T) {
 			}
 			bad := s.someLog()
 			s.note("-- %s fails from now on", bad)
-			s.failOne(bad)
+			if s.rng.IntN(2) == 0 {
+				s.failFiles(bad)
+			} else {
+				s.failOne(bad)
+			}
 			s.fs.CrashAt(50 + s.rng.IntN(1500))
 			for range 150 {
 				if s.fs.Crashed() {

@@ -17,6 +17,7 @@ const (
 	reserveFile = "reserve"
 	segmentExt  = ".log"
 	indexExt    = ".index"
+	newExt      = ".new" // behind the name of a file that is to be replaced
 )
 
 // paths knows where things are below the data folder.

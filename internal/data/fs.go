@@ -16,6 +16,8 @@ type FS interface {
 	// Remove removes a file; RemoveAll a file or a directory with all in it, and is content when there is none.
 	Remove(name string) error
 	RemoveAll(name string) error
+	// Rename gives a file another name within its directory, replacing the one that has it, in one step.
+	Rename(from, to string) error
 	// SyncDir makes the entries of a directory durable.
 	SyncDir(name string) error
 	// SyncAll makes everything durable that was written to the file system that name lies on (syncfs).

@@ -68,7 +68,7 @@ func (s *Store) load(l *log) error {
 // adoptSegments makes segs the segments of l. The caller holds mu.
 func (l *log) adoptSegments(segs []*segment) {
 	if l.last.ok && (len(segs) == 0 || segs[len(segs)-1].base != l.last.base) {
-		l.roll = l.end > l.start // the last segment is missing
+		l.roll = true // the last segment is missing: what is left ends before the log does
 	}
 	l.grow(-l.bytes)
 	for _, seg := range segs {

@@ -40,14 +40,16 @@ type log struct {
 	cuts      uint32     // how often the log was cut: what a read saw before a cut says nothing of what is there now
 	suspect   bool       // unflushed bytes cannot be trusted: they are written again before anything is called damaged
 
-	slot    int    // 1 + index of the part of the round that is being committed; 0 none
-	lsn     uint64 // last journal record that names the log
-	dirty   bool   // in Store.dirty
-	roll    bool   // the next append begins a segment: the last one is shorter than it should be
-	newDir  bool   // the directory entry of the log is not durable yet
-	cutting bool   // the files may be longer than noted: a Truncate was under way when the last run ended
-	failed  error  // why appends are refused until repair has succeeded
-	gone    bool   // dropped: nobody may write to it any more
+	slot     int    // 1 + index of the part of the round that is being committed; 0 none
+	lsn      uint64 // last journal record that names the log
+	dirty    bool   // in Store.dirty
+	roll     bool   // the next append begins a segment: the last one is shorter than it should be
+	newDir   bool   // the directory entry of the log is not durable yet
+	cutting  bool   // the files may be longer than noted: a Truncate was under way when the last run ended
+	failed   error  // why appends are refused until repair has succeeded
+	attempts int    // to repair it
+	strays   bool   // there may be files that are no segment of it
+	gone     bool   // dropped: nobody may write to it any more
 }
 
 // tail is the last segment of a log as of its last committed chunk.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -483,5 +484,66 @@ func TestManyDirtySegments(t *testing.T) {
 	}
 	if rep := r.store.Report(); rep.JournalRecords != 0 {
 		t.Errorf("%d rounds were replayed after a checkpoint", rep.JournalRecords)
+	}
+}
+
+// TestBadFile: a segment file that cannot be written or flushed any more stops its log for a moment and nothing else. The
+// bytes that are not durable go to another file, also where recovery meets the bad one.
+func TestBadFile(t *testing.T) {
+	for _, kind := range []memfs.Kind{memfs.OpWrite, memfs.OpSync} {
+		for _, durable := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/durable=%v", kind, durable), func(t *testing.T) {
+				r := newRig(t, nil)
+				bad := "/data/logs/" + logID(0).String() + "/00000000000000000000.log"
+				want := map[topology.Offset]string{}
+				put := func(tag string) error {
+					a := &data.Append{Log: logID(0), Version: 1, Batch: r.batch(tag, 2)}
+					r.store.Commit([]*data.Append{a})
+					if a.Err == nil {
+						want[a.Base], want[a.Base+1] = tag+".0", tag+".1"
+					}
+					return a.Err
+				}
+				must(t, put("a"))
+				if durable {
+					must(t, r.store.Checkpoint())
+				}
+				must(t, put("b"))
+				must(t, put("c"))
+				fail := func(op memfs.Op) error {
+					switch {
+					case op.Name != bad:
+					case op.Kind == memfs.OpRemove || op.Kind == memfs.OpRename:
+						bad = "" // a new file has other blocks
+					case op.Kind == kind:
+						return syscall.EIO
+					}
+					return nil
+				}
+				r.fs.Fail(fail)
+				// A restart on the bad disk.
+				r.fs.Kill()
+				r.open()
+				checkDamage(t, r.store, logID(0), want)
+				for i := range 12 {
+					_ = put(fmt.Sprint("d", i))
+					_ = r.store.Checkpoint()
+					r.put(logID(1), "other", 1)
+					r.store.Repair()
+					checkDamage(t, r.store, logID(0), want)
+				}
+				must(t, put("e"))
+				must(t, r.store.Checkpoint())
+				for _, restart := range []func(){r.fs.Kill, r.fs.Crash} {
+					restart()
+					r.open()
+					checkDamage(t, r.store, logID(0), want)
+					must(t, put("f"))
+				}
+				if len(want) < 12 {
+					t.Errorf("%d records", len(want))
+				}
+			})
+		}
 	}
 }

@@ -47,6 +47,9 @@ func (OS) Remove(name string) error { return os.Remove(name) }
 // RemoveAll implements FS.
 func (OS) RemoveAll(name string) error { return os.RemoveAll(name) }
 
+// Rename implements FS.
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+
 // SyncDir implements FS.
 func (OS) SyncDir(name string) error {
 	d, err := os.Open(name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -253,7 +254,7 @@ func (s *Store) recoverLogs(mark runMark) error {
 	if err := s.surveyLogs(keep, false); err != nil {
 		return err
 	}
-	for id := range s.starts {
+	for _, id := range slices.SortedFunc(maps.Keys(s.starts), compareLogs) {
 		s.logFor(id) // it may hold nothing that was flushed, yet it starts there (P9)
 	}
 	s.journal.lsn = max(mark.lsn, mark.skip, highest)
@@ -266,7 +267,13 @@ func (s *Store) recoverLogs(mark runMark) error {
 		}
 		s.markDirty(l)
 	}
-	return s.checkpoint(true)
+	for range maxAttempts + 2 {
+		if err = s.checkpoint(true); err == nil {
+			break
+		}
+		s.Repair()
+	}
+	return err
 }
 
 // damagedJournal says whether the journal has holes, so that rounds may be missing in it that are in the segments.

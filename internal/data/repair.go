@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
+	"github.com/skeinmq/skein/internal/recordbatch"
 	"github.com/skeinmq/skein/internal/topology"
 )
 
@@ -44,13 +46,14 @@ func (s *Store) Repair() bool {
 		err := s.repairLog(l)
 		s.commitMu.Lock()
 		if err == nil {
-			l.failed = nil
+			l.failed, l.attempts = nil, 0
 			l.mu.Lock()
 			l.suspect = false
 			l.mu.Unlock()
 			s.logger.Info().Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Msg("log is repaired")
 		} else {
 			l.failed = err
+			l.attempts++
 		}
 		s.commitMu.Unlock()
 	}
@@ -142,6 +145,15 @@ func (s *Store) repairLog(l *log) error {
 	if len(segs) == 0 {
 		return nil
 	}
+	if l.strays {
+		l.mu.Lock()
+		segs = l.segs
+		l.mu.Unlock()
+		if err := s.sweep(l, segs); err != nil {
+			return err
+		}
+		l.strays = false
+	}
 	if err := s.syncDirs(l); err != nil {
 		return err
 	}
@@ -149,25 +161,61 @@ func (s *Store) repairLog(l *log) error {
 	return nil
 }
 
-// rewrite writes the bytes of a segment from the last durable one on again, cuts the file behind them and flushes it. The
-// file is opened anew.
+// maxAttempts is how often a segment is written again in place before its unflushed bytes go to another file.
+const maxAttempts = 3
+
+// rewrite writes the bytes of a segment from the last durable one on again, cuts the file behind them and flushes it.
+// Where that fails again and again, the blocks of the file are bad: the bytes are written elsewhere.
 func (s *Store) rewrite(l *log, seg *segment, until topology.Offset, stretches stretches) error {
+	b, err := s.unflushed(l, seg, until, stretches)
+	if err != nil {
+		return err
+	}
+	err = s.writeBack(l, seg, b)
+	if err == nil || l.attempts < maxAttempts {
+		return err
+	}
+	s.logger.Warn().Err(err).Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Int64("segment", int64(seg.base)).
+		Msg("segment cannot be written: its last bytes go to another file")
+	return s.moveAway(l, seg, b)
+}
+
+// unflushed reads the bytes of a segment that are not known to be durable, from its file or else from the journal. The
+// file is opened anew.
+func (s *Store) unflushed(l *log, seg *segment, until topology.Offset, stretches stretches) ([]byte, error) {
 	s.files.drop(seg)
-	h, err := s.acquire(l, seg, mustExist)
+	b := make([]byte, seg.size-seg.synced)
+	if len(b) == 0 {
+		return nil, nil
+	}
+	h, err := s.acquire(l, seg, mayExist)
+	if err != nil {
+		return nil, err
+	}
+	defer s.files.release(h)
+	if _, err := (gapReader{h}).ReadAt(b, seg.synced); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if s.verify(b, seg, until, stretches) {
+		return b, nil
+	}
+	if err := s.fromJournal(l, seg, b); err != nil {
+		return nil, err
+	}
+	if !s.verify(b, seg, until, stretches) {
+		s.logger.Error().Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Int64("segment", int64(seg.base)).
+			Msg("bytes were lost by a failed flush and are nowhere else")
+	}
+	return b, nil
+}
+
+// writeBack writes b behind the durable bytes of a segment.
+func (s *Store) writeBack(l *log, seg *segment, b []byte) error {
+	h, err := s.acquire(l, seg, mayExist)
 	if err != nil {
 		return err
 	}
 	defer s.files.release(h)
-	b := make([]byte, seg.size-seg.synced)
-	n, err := h.ReadAt(b, seg.synced)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	if n < len(b) || !s.verify(b, seg, until, stretches) {
-		if err := s.fromJournal(l, seg, b); err != nil {
-			return err
-		}
-	}
 	if len(b) > 0 {
 		if err := h.WriteV([][]byte{b}, seg.synced); err != nil {
 			return err
@@ -182,6 +230,72 @@ func (s *Store) rewrite(l *log, seg *segment, until topology.Offset, stretches s
 	l.mu.Lock()
 	seg.synced, seg.fresh = seg.size, false
 	l.mu.Unlock()
+	return nil
+}
+
+// moveAway writes b, the bytes behind the durable ones of a segment, to a file of its own: one that takes the place of the
+// segment when nothing in it was durable, else a new segment that begins where the durable bytes end. A replay of the
+// journal, which does not know of that, comes to the same contents.
+func (s *Store) moveAway(l *log, seg *segment, b []byte) error {
+	if len(b) == 0 { // only the cut failed: what lies behind is passed over once another segment follows
+		l.roll = true
+		return nil
+	}
+	s.files.drop(seg)
+	if seg.synced == 0 {
+		return s.replaceFile(l, seg, b)
+	}
+	head, err := recordbatch.ParseHeader(b)
+	if err != nil {
+		return err
+	}
+	l.strays = true // should this fail, a file is left that must not lie between good segments
+	to := &segment{base: head.BaseOffset, first: seg.first, max: seg.max}
+	l.mu.Lock()
+	h, err := s.create(l, to, anew)
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer s.files.release(h)
+	if err := h.WriteSync([][]byte{b}, 0); err != nil {
+		return err
+	}
+	if err := s.syncDirs(l); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	to.size, seg.size = int64(len(b)), seg.synced
+	to.synced, to.fresh = to.size, false
+	l.attach(to)
+	l.forget()
+	return nil
+}
+
+// replaceFile puts a new file with the bytes b in the place of that of a segment.
+func (s *Store) replaceFile(l *log, seg *segment, b []byte) error {
+	name := s.paths.file(l.id, seg.base, segmentExt)
+	f, err := s.fs.Open(name+newExt, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if err := f.WriteSync([][]byte{b}, 0); err != nil {
+		return err
+	}
+	if err := s.fs.Rename(name+newExt, name); err != nil {
+		return err
+	}
+	if err := s.syncDirs(l); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seg.synced, seg.fresh = seg.size, false
 	return nil
 }
 
@@ -233,7 +347,6 @@ func (s *Store) fromJournal(l *log, seg *segment, b []byte) error {
 		return err
 	}
 	var buf []byte
-	var filled int64
 	for _, r := range list {
 		entries, chunks, kept, err := r.read(buf)
 		buf = kept
@@ -249,14 +362,10 @@ func (s *Store) fromJournal(l *log, seg *segment, b []byte) error {
 			}
 			at := e.pos - seg.synced
 			if e.log == l.id && e.segment == seg.base && at >= 0 && at+int64(e.size) <= int64(len(b)) {
-				filled += int64(copy(b[at:], chunks[:e.size]))
+				copy(b[at:], chunks[:e.size])
 			}
 			chunks = chunks[e.size:]
 		}
-	}
-	if filled < int64(len(b)) {
-		s.logger.Error().Stringer("topic", l.id.Topic).Int32("partition", int32(l.id.Partition)).Int64("segment", int64(seg.base)).
-			Int64("bytes", int64(len(b))-filled).Msg("bytes were lost by a failed flush and are nowhere else")
 	}
 	return nil
 }

@@ -264,25 +264,44 @@ func (s *Store) rotten(lsn uint64) {
 	s.logger.Error().Uint64("lsn", lsn).Msg("a record of the commit journal is damaged")
 }
 
+// move says that what the journal holds for a segment, from some position on, goes to another segment.
+type move struct {
+	from topology.Offset
+	at   int64
+	to   topology.Offset
+}
+
 // replayEntry puts the chunks b of one log in their place; nil means that they are there already.
 func (s *Store) replayEntry(lsn uint64, e journalEntry, b []byte) error {
 	l := s.logFor(e.log)
 	if l == nil || lsn <= l.lsn {
 		return nil
 	}
+	if m, ok := s.moved[e.log]; ok && e.segment == m.from && e.pos >= m.at {
+		e.segment, e.pos = m.to, e.pos-m.at
+	}
 	seg, h, err := s.replaySegment(l, e)
 	if err != nil || h == nil {
 		return err
 	}
-	defer s.files.release(h)
-	if b != nil {
-		err = h.WriteV([][]byte{b}, e.pos)
-	} else {
-		b = make([]byte, e.size)
-		if _, err = h.ReadAt(b, e.pos); errors.Is(err, io.EOF) {
-			err = nil // it is damaged, and reads will tell
+	if b, err = replayBytes(h, e, b); err != nil && !full(err) {
+		// The blocks of the file are bad: what was meant for it from here on goes to a file of its own.
+		s.logger.Warn().Err(err).Stringer("topic", e.log.Topic).Int32("partition", int32(e.log.Partition)).Int64("segment", int64(e.segment)).
+			Msg("segment cannot be written: what the journal holds for it goes to another file")
+		s.files.release(h)
+		s.files.drop(seg)
+		if e.pos > 0 {
+			s.moved[e.log] = move{from: e.segment, at: e.pos, to: e.first}
+			e.segment, e.pos = e.first, 0
+		} else if err := s.makeAnew(l, seg, b); err != nil {
+			return err
 		}
+		if seg, h, err = s.replaySegment(l, e); err != nil || h == nil {
+			return err
+		}
+		b, err = replayBytes(h, e, b)
 	}
+	defer s.files.release(h)
 	if err != nil {
 		return err
 	}
@@ -298,6 +317,39 @@ func (s *Store) replayEntry(lsn uint64, e journalEntry, b []byte) error {
 	return nil
 }
 
+// makeAnew replaces the file of a segment by one with the same bytes, but for b at its front.
+func (s *Store) makeAnew(l *log, seg *segment, b []byte) error {
+	name := s.paths.file(l.id, seg.base, segmentExt)
+	size, err := s.fs.Stat(name)
+	if err != nil {
+		return err
+	}
+	f, err := s.fs.Open(name, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	all := make([]byte, max(size, int64(len(b))))
+	if _, err := (gapReader{f}).ReadAt(all, 0); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	copy(all, b)
+	return s.replaceFile(l, seg, all)
+}
+
+// replayBytes writes the chunks of an entry, or reads them where they are there already. It returns the chunks.
+func replayBytes(h *handle, e journalEntry, b []byte) ([]byte, error) {
+	if b != nil {
+		return b, h.WriteV([][]byte{b}, e.pos)
+	}
+	b = make([]byte, e.size)
+	_, err := gapReader{h}.ReadAt(b, e.pos)
+	if errors.Is(err, io.EOF) {
+		err = nil // it is damaged, and reads will tell
+	}
+	return b, err
+}
+
 // replaySegment finds or makes the segment of an entry. A nil handle says that there is nothing to do: the log begins
 // behind the entry, and its segment is gone with what lay there.
 func (s *Store) replaySegment(l *log, e journalEntry) (*segment, *handle, error) {
@@ -308,7 +360,7 @@ func (s *Store) replaySegment(l *log, e journalEntry) (*segment, *handle, error)
 	}
 	for _, seg := range l.segs {
 		if seg.base == e.segment {
-			h, err := s.acquire(l, seg, mustExist)
+			h, err := s.acquire(l, seg, mayExist)
 			return seg, h, err
 		}
 	}

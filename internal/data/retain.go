@@ -47,7 +47,7 @@ func (s *Store) Retain() []topology.LogID {
 	for i, l := range logs {
 		ids[i] = l.id
 	}
-	sortLogs(ids)
+	slices.SortFunc(ids, compareLogs)
 	return ids
 }
 

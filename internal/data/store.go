@@ -68,6 +68,7 @@ type Store struct {
 	opened  bool                               // recovery is over
 	salvage bool                               // during recovery: the notes are lost, all must be found out from the files
 	starts  map[topology.LogID]topology.Offset // during recovery: starts that were noted apart
+	moved   map[topology.LogID]move            // during recovery: segments that could not be written
 }
 
 // Open opens the data folder, makes it if there is none, and recovers: the journal is replayed, tails are cut to what was
@@ -85,6 +86,7 @@ func Open(cfg Config) (*Store, error) {
 		logs:    make(map[topology.LogID]*log),
 		byTopic: make(map[uuid.UUID][]*log),
 		dropped: make(map[uuid.UUID]struct{}),
+		moved:   make(map[topology.LogID]move),
 		starts:  make(map[topology.LogID]topology.Offset),
 		unnoted: make(map[topology.LogID]note),
 		kick:    make(chan struct{}, 1),
@@ -231,7 +233,7 @@ func (s *Store) logsOf(topic uuid.UUID) []*log {
 	return slices.Clone(s.byTopic[topic])
 }
 
-// allLogs is a snapshot of all logs, in no order.
+// allLogs is a snapshot of all logs, by topic and partition: so that a test replays from its seed.
 func (s *Store) allLogs() []*log {
 	s.logsMu.RLock()
 	defer s.logsMu.RUnlock()
@@ -239,6 +241,7 @@ func (s *Store) allLogs() []*log {
 	for _, l := range s.logs {
 		list = append(list, l)
 	}
+	slices.SortFunc(list, func(a, b *log) int { return compareLogs(a.id, b.id) })
 	return list
 }
 

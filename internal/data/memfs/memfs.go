@@ -31,6 +31,7 @@ const (
 	OpTruncate Kind = "truncate"
 	OpAllocate Kind = "allocate"
 	OpRemove   Kind = "remove"
+	OpRename   Kind = "rename"
 	OpMkdir    Kind = "mkdir"
 	OpSyncDir  Kind = "syncdir"
 	OpSyncAll  Kind = "syncall"
@@ -183,10 +184,11 @@ type node struct {
 	resized  bool   // the size was changed since Sync
 }
 
-// entryOp sets or (nil) removes an entry of a directory.
+// entryOp sets or (nil) removes an entry of a directory, and removes another one in the same step.
 type entryOp struct {
 	name string
 	to   *node
+	from string // "" none
 }
 
 type span struct{ from, to int64 }
@@ -202,7 +204,15 @@ func (d *node) link(name string, to *node) {
 	} else {
 		d.children[name] = to
 	}
-	d.pending = append(d.pending, entryOp{name, to})
+	d.pending = append(d.pending, entryOp{name: name, to: to})
+}
+
+// rename gives a child another name, as seen.
+func (d *node) rename(from, to string) {
+	n := d.children[from]
+	delete(d.children, from)
+	d.children[to] = n
+	d.pending = append(d.pending, entryOp{name: to, to: n, from: from})
 }
 
 // settle makes the first n pending changes durable.
@@ -213,6 +223,7 @@ func (d *node) settle(n int) {
 		} else {
 			d.stable[op.name] = op.to
 		}
+		delete(d.stable, op.from)
 	}
 	d.pending = d.pending[n:]
 }
@@ -421,6 +432,31 @@ func (f *FS) unlink(name string, n *node) error {
 	}
 	f.used -= n.usage()
 	dir.link(path.Base(name), nil)
+	return nil
+}
+
+// Rename implements data.FS. Both names are in one directory.
+func (f *FS) Rename(from, to string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.crashed {
+		return ErrCrashed
+	}
+	n, err := f.find(from)
+	if err != nil {
+		return err
+	}
+	dir, err := f.find(path.Dir(from))
+	if err != nil || path.Dir(from) != path.Dir(to) || n.isDir {
+		return &fs.PathError{Op: "rename", Path: from, Err: syscall.EINVAL}
+	}
+	if _, err := f.step(Op{Kind: OpRename, Name: to}); err != nil {
+		return err
+	}
+	if old := dir.children[path.Base(to)]; old != nil {
+		f.used -= old.usage()
+	}
+	dir.rename(path.Base(from), path.Base(to))
 	return nil
 }
 
