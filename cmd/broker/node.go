@@ -131,7 +131,8 @@ func (n *node) policy(topic uuid.UUID) (data.Policy, bool) {
 func (n *node) openOwnership() error {
 	var err error
 	n.owner, err = ownership.Open(ownership.Config{
-		Ledger: n.db, Ordinal: n.members.Self(), Disk: n.db.Identity().Disk, Run: n.run, Logger: n.component("ownership"),
+		Ledger: n.db, Ordinal: n.members.Self(), Disk: n.db.Identity().Disk, Run: n.run, Above: n.store.HighestVersion(),
+		Logger: n.component("ownership"),
 	})
 	return err
 }

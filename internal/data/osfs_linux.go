@@ -93,6 +93,9 @@ func advance(bufs [][]byte, n int) [][]byte {
 
 func (o *osFile) Allocate(size int64) error {
 	err := unix.Fallocate(int(o.f.Fd()), 0, 0, size)
+	for errors.Is(err, unix.EINTR) { // tmpfs gives up when a signal comes, and the runtime sends some
+		err = unix.Fallocate(int(o.f.Fd()), 0, 0, size)
+	}
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		return o.fill(size)
 	}

@@ -26,6 +26,7 @@ type Config struct {
 	Ordinal topology.Ordinal
 	Disk    uuid.UUID        // id of the database (O12)
 	Run     uuid.UUID        // id of this process start (O15)
+	Above   topology.Version // highest version that the logs hold: the next one is higher, also when the ledger is lost
 	Now     func() time.Time // default time.Now
 	Logger  zerolog.Logger   // the zero Logger discards
 }
@@ -123,6 +124,7 @@ func (s *Solo) next(cfg Config) topology.Generation {
 		g.Parents = append(g.Parents, parent.ID())
 		g.Reason = "restart"
 	}
+	g.Version = max(g.Version, cfg.Above+1)
 	return g
 }
 

@@ -79,6 +79,17 @@ func TestEachStartOpensTheNextGeneration(t *testing.T) {
 	}
 }
 
+// O16: versions only grow along a log, whatever became of the ledger.
+func TestTheVersionIsAboveWhatTheLogsHold(t *testing.T) {
+	s, err := ownership.Open(ownership.Config{Ledger: &ledger{kept: map[string][]byte{}}, Above: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := s.Current().Version; v != 8 {
+		t.Fatalf("leads version %d over logs at version 7", v)
+	}
+}
+
 // O5: a start whose decision cannot be persisted does not lead.
 func TestOpenFailsWhenTheDecisionIsNotDurable(t *testing.T) {
 	cause := errors.New("disk on fire")
